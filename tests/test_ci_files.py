@@ -45,7 +45,8 @@ def act(tmp_path: Path) -> Callable[[str], tuple[int, Path]]:
             "GITHUB_STEP_SUMMARY": str(shell.folder / "summary.md"),
             "GITHUB_OUTPUT": str(shell.folder / "output"),
         }
-        assert set(re.findall(r"\$(\w+)", step["run"])) - {"line", "code"} <= environment.keys()
+        own = {"words", "code", "options", "report"}
+        assert set(re.findall(r"\$(\w+)", step["run"])) - own <= environment.keys()
         script = shell.folder / "script.sh"
         script.write_text(step["run"], encoding="utf-8")
         command = [bash, "--noprofile", "--norc", "-eo", "pipefail", str(script)]  # as there
@@ -64,8 +65,8 @@ def act(tmp_path: Path) -> Callable[[str], tuple[int, Path]]:
 )
 def test_the_action_runs(act: Callable[[str], tuple[int, Path]], expected: str, code: int) -> None:
     """The step fails as dpl does, and reports are there either way."""
-    lines = ["partition", "sample_models/residual_block.onnx", "--patterns", "conv_relu"]
-    lines += ["--expect", f"dnnl.conv2d_bias_relu{expected}", "-o", "with a blank.onnx", ""]
+    lines = ["partition sample_models/residual_block.onnx --patterns", "conv_relu"]
+    lines += [f"--expect 'dnnl.conv2d_bias_relu{expected}'", "-o 'with a blank.onnx'", ""]
 
     found, folder = act("\n".join(lines))
 
@@ -87,6 +88,28 @@ def test_the_action_ends_with_two_where_nothing_can_be_done(
 
     assert code == 2
     assert (folder / "output").read_text() == "exit-code=2\n"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "arguments", ["inspect sample_models/residual_block.onnx", "patterns list", "doctor"]
+)
+def test_the_action_takes_commands_without_reports(
+    act: Callable[[str], tuple[int, Path]], arguments: str
+) -> None:
+    """Only reports that a command has are asked of it."""
+    assert act(arguments)[0] == 0
+
+
+@pytest.mark.long
+def test_an_action_with_an_open_quote_does_nothing(
+    act: Callable[[str], tuple[int, Path]],
+) -> None:
+    """The step fails; no other command is run in its place."""
+    code, folder = act("partition 'sample_models/residual_block.onnx -p conv_relu")
+
+    assert code != 0
+    assert not (folder / "output").exists()
 
 
 @pytest.mark.long

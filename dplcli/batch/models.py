@@ -113,8 +113,15 @@ def _called(pattern: Path) -> Iterator[Path]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Go through a folder in order; what is hidden, such as what is being written, is left out."""
+    """Go through a folder in order.
+
+    What is hidden is left out, such as what is being written, and so are virtual environments of
+    Python: packages bring models of their own.
+    """
     for at, folders, names in os.walk(folder):
+        if "pyvenv.cfg" in names and Path(at) != folder:
+            folders.clear()
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield at, folders, sorted(name for name in names if not name.startswith("."))
 

@@ -34,7 +34,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@command.command("list", cls=options.GroupedCommand)
 @options.printing_options("No effect: the list has one length.")
 def list_(*, printing: options.Printing) -> None:
     """List the catalogues that dpl and installed packages ship."""
@@ -68,7 +68,9 @@ def _catalogue_command(
         printing = options.printing_options(verbose, *forms)
         for add in (printing, options.settings_options(settings), _CATALOGUES):
             added = add(added)
-        return command.command(function.__name__, short_help=short)(added)
+        return command.command(function.__name__, cls=options.GroupedCommand, short_help=short)(
+            added
+        )
 
     return decorate
 
@@ -156,7 +158,7 @@ def contract(given: _Given) -> None:
     printing.conclude(catalog.contract_document(found))
 
 
-@command.command("schema")
+@command.command("schema", cls=options.GroupedCommand)
 def schema() -> None:
     """Print the JSON Schema of a catalogue file, for editors."""
     write(json_text(pipeline.catalog_schema(), indent=2))

@@ -11,6 +11,7 @@ from dplcli.batch.models import find_models
 from dplcli.errors import DplError, UsageError
 
 FILES = ["a.onnx", "a.data", "b/c.onnx", "b/d/e.onnx", "b/d/[x]/f.onnx", ".hidden/g.onnx"]
+FILES += ["b/env/pyvenv.cfg", "b/env/lib/h.onnx"]  # a virtual environment
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 def test_globs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, expected: str, *, is_absolute: bool
 ) -> None:
-    """Each file once; what is hidden, and what only links lead to, is left out."""
+    """Each file once; hidden files, environments, and what only links lead to are left out."""
     monkeypatch.chdir(folder)
     start = folder if is_absolute else Path()
     found = find_models([start / pattern])
