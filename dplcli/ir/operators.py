@@ -283,7 +283,7 @@ KEEPS_SHAPE = OP_KINDS["elementwise"] | _ops("""
     BatchNormalization CumSum DequantizeLinear DynamicQuantizeLinear GroupNormalization Hardmax
     InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
     MeanVarianceNormalization PRelu QuantizeLinear RMSNormalization ReverseSequence Scatter
-    ScatterElements ScatterND Softmax Trilu
+    ScatterElements ScatterND SimplifiedLayerNormalization Softmax Trilu
 """)
 """The first output has the shape of the first input."""
 
@@ -291,8 +291,8 @@ BROADCASTING = OP_KINDS["broadcast"] - KEEPS_SHAPE - {"Expand", "SwiGLU", "Unsqu
 """The output has the shape that all inputs broadcast to."""
 
 CONTRIB_KEEPS_SHAPE = _ops("""
-    BiasGelu FastGelu Gelu GroupQueryAttention QuickGelu RotaryEmbedding
-    SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization
+    BiasGelu FastGelu Gelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization
+    SkipLayerNormalization SkipSimplifiedLayerNormalization
 """)
 """In com.microsoft the first output has the shape of the first input."""
 

@@ -221,7 +221,7 @@ def _broadcast_dim(algebra: Algebra, dims: Sequence[Number]) -> Number:
     numbers = [dim for dim in distinct if isinstance(dim, int)]
     if numbers:
         return max(numbers)  # whatever else is not 1 must be the same
-    return algebra.atom(("broadcast", frozenset(distinct)), low=0)
+    return algebra.meet(frozenset(distinct))
 
 
 def slice_length(
@@ -294,11 +294,17 @@ def quotient(algebra: Algebra, total: Number, part: Number) -> Number:
 
 
 _HEADS_RANK = 4
-_PAST = 4
+_MASK, _PAST = 3, 4
 
 
 def _same(view: View) -> Shapes:
     return [view.shape()]
+
+
+def _meet_mask(view: View, slot: int, total: Number) -> None:
+    """Note that a mask, if there is one, is as long as the keys are."""
+    if mask := view.fact(slot).shape:
+        _broadcast_dim(view.algebra, (mask[-1], total))
 
 
 def _attention(view: View) -> Shapes:
@@ -306,6 +312,8 @@ def _attention(view: View) -> Shapes:
     query, key, value = (view.shape(slot) for slot in range(3))
     past = view.fact(_PAST).shape
     kept: Number | None = 0 if not view.has(_PAST) else past[2] if past else None
+    if kept is not None:
+        _meet_mask(view, _MASK, add(kept, key[-2]))
     if len(query) == _HEADS_RANK:
         total = None if kept is None else add(kept, key[2])
         caches = [(*part[:2], total, part[3]) for part in (key, value)]
@@ -317,8 +325,18 @@ def _attention(view: View) -> Shapes:
 
 def _multi_head_attention(view: View) -> Shapes:
     query, value = view.shape(0), view.shape(2)
+    past = view.fact(6).shape or (0, 0, 0)
+    _meet_mask(view, 5, add(value[-2], past[-2]))
     is_split = len(value) == _HEADS_RANK
     return [(*query[:2], multiply(value[1], value[3]) if is_split else value[-1])]
+
+
+def _group_query_attention(view: View) -> Shapes:
+    """GroupQueryAttention: the caches are as long as is told, which is past and present."""
+    query, total, past = view.shape(0), view.scalar(6), view.fact(3).shape
+    if total is not None and past is not None:
+        _broadcast_dim(view.algebra, (total, add(past[-2], query[-2])))
+    return [query] if view.has(1) else []
 
 
 def _matmul_nbits(view: View) -> Shapes:
@@ -969,6 +987,9 @@ WINDOW_RULES = {
 def _packed_attention(view: View) -> Shapes:
     """Attention with one weight for queries, keys and values."""
     shape, sizes = view.shape(), view.integers("qkv_hidden_sizes")
+    past = view.fact(_PAST).shape
+    if past is not None and len(view.fact(_MASK).shape or ()) > 1:
+        _meet_mask(view, _MASK, add(past[-2], shape[-2]))
     if sizes is not None:
         return [(*shape[:-1], sizes[-1])]
     weight = view.shape(1)
@@ -999,9 +1020,11 @@ def _fused_matmul(view: View) -> Shapes:
 ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
     **dict.fromkeys(operators.CONTRIB_KEEPS_SHAPE, _same),
     "Attention": _packed_attention,
+    "EmbedLayerNormalization": lambda view: [(*view.shape(0), view.shape(2)[-1])],
     "FusedConv": conv,
     "FusedGemm": _gemm,
     "FusedMatMul": _fused_matmul,
+    "GroupQueryAttention": _group_query_attention,
     "MatMulNBits": _matmul_nbits,
     "MultiHeadAttention": _multi_head_attention,
     **dict.fromkeys(

@@ -85,6 +85,17 @@ class Algebra:
             self._plain[serial] for product in number.products for serial in product
         )
 
+    # -- sizes that meet -----------------------------------------------------------------------
+
+    def meet(self, sizes: frozenset[Number]) -> Term:
+        """Return what different sizes broadcast to: if none of them is 1, all are equal."""
+        return self.atom(("met", sizes), low=0)
+
+    @property
+    def meetings(self) -> list[frozenset[Number]]:
+        """The sizes that have met so far."""
+        return [key[1] for key in self._keys if isinstance(key, tuple) and key[0] == "met"]
+
     # -- bounds --------------------------------------------------------------------------------
 
     def low(self, number: Number) -> int | None:

@@ -309,8 +309,15 @@ def _digest(feeds: Mapping[str, Feed]) -> bytes:
     return digest.digest()
 
 
-_SPARING = (("enable_cpu_mem_arena", "0"), ("enable_mem_pattern", "0"))
-"""Else what one run took, its copies of weights among it, is held while the next one takes more."""
+_SPARING = (
+    ("enable_cpu_mem_arena", "0"),
+    ("enable_mem_pattern", "0"),
+    ("execution_order", "priority"),
+)
+"""Else what one run took, its copies of weights among it, is held while the next one takes more.
+
+By priority, a weight is copied just before it is read; else all are copied first.
+"""
 _HUGE = 1 << 30
 _UNPACKED = ("session.disable_prepacking", "1")
 """Weights of so many bytes in float32 are not packed: for a moment there would be two copies."""

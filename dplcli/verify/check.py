@@ -113,8 +113,11 @@ _SWITCHES = frozenset(
 )
 _NUMBERS = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
 _LONGEST_NUMBER = 4
-_MODES = ("sequential", "parallel")
-_KNOWN = (*sorted(_SWITCHES | _NUMBERS), "execution_mode")
+_CHOICES = {
+    "execution_mode": ("sequential", "parallel"),
+    "execution_order": ("default", "priority"),
+}
+_KNOWN = (*sorted(_SWITCHES | _NUMBERS), *_CHOICES)
 _TRUTH = {"1": "1", "true": "1", "on": "1", "0": "0", "false": "0", "off": "0"}
 
 CPU = "CPUExecutionProvider"
@@ -230,9 +233,11 @@ def _read_option(key: str, text: str) -> str:
         if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_NUMBER:
             raise UsageError(f"{where}: is not a number of threads", hint=f"write {key}=1")
         return text
-    if key == "execution_mode":
-        if text not in _MODES:
-            raise UsageError(f"{where}: there is no such mode", hint=f"use {' or '.join(_MODES)}")
+    if (choices := _CHOICES.get(key)) is not None:
+        if text not in choices:
+            what = key.rpartition("_")[2]
+            hint = f"use {' or '.join(choices)}"
+            raise UsageError(f"{where}: there is no such {what}", hint=hint)
         return text
     guess = did_you_mean(key, _KNOWN)
     known = f"use one of {', '.join(_KNOWN)}, or an entry such as session.disable_prepacking=1"

@@ -120,9 +120,15 @@ _LEVELS = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
-_MODES = {
-    "sequential": ort.ExecutionMode.ORT_SEQUENTIAL,
-    "parallel": ort.ExecutionMode.ORT_PARALLEL,
+_CHOICES = {
+    "execution_mode": {
+        "sequential": ort.ExecutionMode.ORT_SEQUENTIAL,
+        "parallel": ort.ExecutionMode.ORT_PARALLEL,
+    },
+    "execution_order": {
+        "default": ort.ExecutionOrder.DEFAULT,
+        "priority": ort.ExecutionOrder.PRIORITY_BASED,
+    },
 }
 _ERRORS: tuple[type[Exception], ...] = (
     *(e for e in vars(_state).values() if isinstance(e, type) and issubclass(e, Exception)),
@@ -271,10 +277,8 @@ def _apply_options(options: ort.SessionOptions, execution: Execution) -> None:
     for key, text in execution.options:
         if "." in key:
             options.add_session_config_entry(key, text)
-        elif key == "execution_mode":
-            options.execution_mode = _MODES[text]
         else:
-            setattr(options, key, int(text))
+            setattr(options, key, _CHOICES[key][text] if key in _CHOICES else int(text))
 
 
 def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:

@@ -26,7 +26,9 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.files import write_file
 from dplcli.ir import Dim, Graph, Node, Tensor, Value, operators
 from dplcli.ir.model import called_function
-from dplcli.verify.check import CORNERS, REFERENCE_LEVEL, Check, InputFunction, InputRequest
+from dplcli.shapes.knowledge import Knowledge
+from dplcli.shapes.terms import Algebra, Number, Term, add, negative
+from dplcli.verify.check import CORNERS, REFERENCE_LEVEL, Check, InputFunction, InputRequest, Sums
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
@@ -774,6 +776,76 @@ def _met(node: Node) -> Iterable[tuple[Dim, Dim]]:
             return []
 
 
+def related_sizes(flow: Dataflow, ports: Sequence[Port]) -> Sums:
+    """Return which sizes have to be sums of others, since both meet somewhere in the main graph.
+
+    A mask that is added to scores over past and present keys is as long as both together.
+    """
+    symbols = {symbol for port in ports for symbol in port.symbols if symbol is not None}
+    if len(symbols) < 2:  # noqa: PLR2004  # two may be related
+        return {}
+    sums: dict[str, Counter[str]] = {}
+    for terms in _equations(flow):
+        _replace(terms, sums)
+        for name in sorted(symbols & terms.keys(), reverse=True):
+            rest = Counter({n: -terms[name] * times for n, times in terms.items() if n != name})
+            is_sum = rest.keys() <= symbols | {""} and min(rest.values(), default=-1) > 0
+            if abs(terms[name]) == 1 and is_sum:
+                for own in sums.values():
+                    _replace(own, {name: rest})
+                sums[name] = rest
+                break
+    return {
+        name: (*(parts - Counter({"": parts[""]})).elements(), *filter(None, [parts[""]]))
+        for name, parts in sums.items()
+    }
+
+
+def _equations(flow: Dataflow) -> Iterator[Counter[str]]:
+    """Yield sums of sizes of inputs that are 0: sizes that meet, and what outputs declare."""
+    known = flow.graph.model.memory(Knowledge)
+    for value in flow.graph.values.values():
+        known.type_of(value)
+    for one, *others in map(tuple, known.algebra.meetings):
+        yield from (_linear(known.algebra, add(one, negative(other))) for other in others)
+    for value in flow.graph.outputs:
+        declared = value.declared_type and value.declared_type.shape
+        for said, number in zip(declared or (), known.shape(value) or (), strict=False):
+            terms = _linear(known.algebra, number)
+            if isinstance(said, str) and terms[said] != 1:
+                terms[said] -= 1
+                yield terms
+
+
+def _linear(algebra: Algebra, number: Number) -> Counter[str]:
+    """Return how often a number has each size of an input, 1 (as "") and each other product."""
+    terms: Counter[str] = Counter()
+    if isinstance(number, int):
+        return Counter({"": number})
+    for product, factor in number.products.items():
+        match product and algebra.meaning(Term({product: 1})):
+            case ():
+                name = ""
+            case ("symbol", Graph(), str() as name):
+                pass
+            case ("dim", Value() as value, int() as axis):
+                name = f"{value.name}:{axis}"
+            case _:
+                name = f"{product}"
+        terms[name] += factor
+    return terms
+
+
+def _replace(terms: Counter[str], sums: Mapping[str, Counter[str]]) -> None:
+    """Put sums in the place of their names; what is there no times is left out."""
+    for name in sums.keys() & terms.keys():
+        times = terms.pop(name)
+        for part, factor in sums[name].items():
+            terms[part] += times * factor
+    for name in [name for name, times in terms.items() if not times]:
+        del terms[name]
+
+
 def static_sizes(flow: Dataflow) -> list[int]:
     """Return the sizes that are fixed somewhere in the main graph, the likely ones first.
 
@@ -952,12 +1024,18 @@ class _Lengths:
         return [size + other for other in _known(others, sizes)]
 
     def add_up(self, sizes: dict[str, int], given: Collection[str]) -> None:
-        """Set the sizes that are totals, but for those *given*."""
+        """Set the sizes that are totals; of one that is *given*, a part that is not."""
+        for symbol in self._sums.keys() & given:
+            parts = self._sums[symbol]
+            free = next((part for part in parts if isinstance(part, str) and part not in given), "")
+            left = sizes.get(symbol, 0) - sum(_known((p for p in parts if p != free), sizes))
+            if free and left > 0:
+                sizes[free] = left
         for symbol, size in sizes.items():
             if symbol in given:
                 continue
-            if parts := self._sums.get(symbol):
-                sizes[symbol] = sum(_known(parts, sizes))
+            if symbol in self._sums:
+                sizes[symbol] = sum(_known(self._sums[symbol], sizes))
             elif _is_total(symbol):
                 sizes[symbol] = next(iter(self.sums(sizes)), size)
 
@@ -1020,6 +1098,8 @@ def _role(port: Port, axis: int, symbol: str) -> str:
     rank = len(port.symbols)
     if "batch" in symbol.lower() or (axis == 0 and rank > 1) or _is_state(port, axis, symbol):
         return "batch"
+    if symbol in chain(port.sums, *port.sums.values()):
+        return "length"
     if rank < _IMAGE_RANK or any(word in symbol.lower() for word in _SEQUENCE_WORDS):
         is_image = rank == _IMAGE_RANK - 1 and not _holds_integers(port)  # the channels come first
         is_image = is_image and port.shape is not None and port.shape[0] in {1, _CHANNELS}
@@ -1699,7 +1779,7 @@ class _Search:
             ("larger", self._larger_sizes(found.sizes)),
             ("long", self._long_sizes(found.sizes)),
         ):
-            for sizes in islice(tried, _MOST_OTHERS):
+            for sizes in islice((each for each in tried if each != found.sizes), _MOST_OTHERS):
                 try:
                     attempt = self._attempt(sizes, found.mood, (seed,))
                 except RunError:
@@ -1959,8 +2039,9 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     """
     every = find_weights(flow) if settings.refill_weights else []
     weights = [weight for weight in every if made is None or weight.name in made]
-    sums = settings.request.sums
-    ports = [replace(port, sums=sums) for port in input_ports(flow.model.graph)]
+    every_port = input_ports(flow.model.graph)
+    sums = {**related_sizes(flow, every_port), **settings.request.sums}
+    ports = [replace(port, sums=sums) for port in every_port]
     judge = Judge(settings, facts, settings.first_seeds[0])
 
     def attempt(gain: float) -> Reference:

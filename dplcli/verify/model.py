@@ -355,7 +355,7 @@ def _rank(port: Port) -> int:
 
 _INDICES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
 _KEEPS_SHAPE = operators.CASTS | {"DequantizeLinear", "Dropout", "Identity"}
-_LARGE = 1024
+_LARGE = 1 << 13  # bytes: shape inference looks at no more than 1,024 elements
 _LARGE_WHOLE = 1 << 16  # tables of classes, which say what an index may be; weights are floats
 
 

@@ -225,7 +225,12 @@ _STARTING = 120.0
 _GRACE = 2.0
 _SOON = 0.02
 _LOOK = 0.5
-_OF_SESSIONS = {"enable_cpu_mem_arena", "enable_mem_pattern", "session.disable_prepacking"}
+_OF_SESSIONS = {
+    "enable_cpu_mem_arena",
+    "enable_mem_pattern",
+    "execution_order",
+    "session.disable_prepacking",
+}
 """Options that say nothing beyond a session: a worker that had them is used again."""
 _MOST_IDLE = 2
 _LARGEST_IDLE = 512 << 20
@@ -271,10 +276,10 @@ class Worker:
 
     @property
     def memory(self) -> int:
-        """Bytes that the process has; 0 if the system does not say."""
+        """Bytes that the process has beside mapped files; 0 if the system does not say."""
         try:
-            pages = Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()[1]
-            return int(pages) * mmap.PAGESIZE
+            sizes = Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()
+            return (int(sizes[1]) - int(sizes[2])) * mmap.PAGESIZE
         except (OSError, IndexError):
             return 0
 

@@ -48,6 +48,7 @@ SHAPES = {
         y = ScatterElements(q, at, up)""",
     "ReverseSequence": "<int64[2] sl = {1, 1}> y = ReverseSequence <batch_axis = 1> (p, sl)",
     "RMSNormalization": "",
+    "SimplifiedLayerNormalization": "",
     "Add Sub Mul Div": "a = Add(x, r) b = Sub(r, a) c = Mul(b, x) y = Div(c, x)",
     "Pow Mod Mean Sum Max Min": """a = Pow(x, x) b = Mod <fmod = 1> (a, r) c = Mean(b, r)
         d = Sum(c, x) e = Max(d, r) y = Min(e, x)""",

@@ -95,6 +95,7 @@ def test_products_broadcast_what_comes_before_matrices() -> None:
 HEADS = "float[b,2,s,8] q, float[b,2,t,8] k, float[b,2,t,6] v"
 ROWS = "float[b,s,16] q, float[b,t,16] k, float[b,t,12] v"
 CACHED = f"{HEADS}, float[b,2,p,8] pk, float[b,2,p,6] pv"
+GROUPED = "float[b,s,16] q, float[b,s,8] k, float[b,1,m,8] p, int32[b] n, int32 t"
 OWN = "com.microsoft"
 
 
@@ -112,6 +113,14 @@ OWN = "com.microsoft"
             "b, s, 16",
         ),
         ("y = RotaryEmbedding (q, k, k)", "float[b,2,s,8] q, float[b,s,4] k", "b, 2, s, 8"),
+        ("y = SimplifiedLayerNormalization (q, k)", "float[b,s,8] q, float[8] k", "b, s, 8"),
+        (f"y = {OWN}.GroupQueryAttention (q, k, k, p, p, n, t)", GROUPED, "b, s, 16"),
+        (f"y = {OWN}.GroupQueryAttention (q, , , p, p, n, t)", GROUPED, "unknown"),
+        (
+            f"y = {OWN}.EmbedLayerNormalization (i, , w, , , v, v)",
+            "int32[b,s] i, float[100,8] w, float[8] v",
+            "b, s, 8",
+        ),
         (f"y = {OWN}.SkipLayerNormalization (q, q, k)", "float[b,s,8] q, float[8] k", "b, s, 8"),
         (
             f"z, , , y = {OWN}.SkipLayerNormalization (q, q, k)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.llm import SIZES, STYLES, write
 from dplcli.verify import Check
 from dplcli.verify.check import Execution, InputRequest
 from dplcli.verify.equivalence import verify_equivalence
@@ -20,6 +22,7 @@ from dplcli.verify.inputs import (
     find_stimulus,
     fixed_sizes,
     other_sizes,
+    related_sizes,
     shape_of,
     size_plans,
     smaller_size,
@@ -442,6 +445,61 @@ def test_output_is_as_blind_when_saved_inputs_are_read(save: Save, tmp_path: Pat
 
     assert made.blind_outputs == read.blind_outputs == ("y",)
     assert len(read.cases) == 4
+
+
+# -- sizes that the model relates -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_mask_is_as_long_as_past_and_present(tmp_path: Path, style: str) -> None:
+    """That is read from the graph, whatever dimensions are called."""
+    write(path := tmp_path / "m.onnx", replace(SIZES["tiny"], layers=1), style)
+    model = onnx.load(path, load_external_data=False)
+    names = {"batch": "n", "sequence": "s", "past": "p", "total": "m"}
+    for info in (*model.graph.input, *model.graph.output):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = names[dim.dim_param]
+    onnx.save(model, path)
+
+    assert related_sizes(Dataflow(read_model(path)), input_ports(model.graph)) == {"m": ("p", "s")}
+    for feeds in reference(path).feeds.values():
+        shapes = {name: np.asarray(feed).shape for name, feed in feeds.items()}
+        past = shapes["past_key_values.0.key"][2]
+        assert shapes["attention_mask"][1] == past + shapes["input_ids"][1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "related"),
+    [
+        pytest.param("c = Concat <axis = 0> (a, b) y = Add (c, d)", {"d": ("a", "b")}, id="sum"),
+        pytest.param("y = Add (a, d)", {"d": ("a",)}, id="same"),
+        pytest.param(
+            "c = Concat <axis = 0> (a, a, one) y = Add (c, d)", {"d": ("a", "a", 1)}, id="number"
+        ),
+        pytest.param(
+            "e = Add (a, b) c = Concat <axis = 0> (a, b) y = Add (c, d)",
+            {"b": ("a",), "d": ("a", "a")},
+            id="sum-of-what-is-the-same",
+        ),
+        pytest.param("y = Concat <axis = 0> (a, b, d)", {}, id="beside-each-other"),
+        pytest.param("n = Shape (a) t = Slice (d, zero, n) y = Add (a, t)", {}, id="cut-to-length"),
+        pytest.param(
+            "u = Concat <axis = 0> (a, b) v = Concat <axis = 0> (d, one) y = Add (u, v)",
+            {},
+            id="no-sum",
+        ),
+    ],
+)
+def test_sizes_that_meet_are_related(
+    save: Save, nodes: str, related: dict[str, tuple[int | str, ...]]
+) -> None:
+    """Those that never meet, of which one is cut, or of which none is a sum of others, are not."""
+    stored = "<int64[1] zero = {0}, float[1] one = {1}>"
+    path = save(f"g (float[a] a, float[b] b, float[d] d) => (float[y] y) {stored} {{ {nodes} }}")
+    model = read_model(path)
+
+    assert related_sizes(Dataflow(model), input_ports(model.graph)) == related
 
 
 # -- no clock -------------------------------------------------------------------------------------

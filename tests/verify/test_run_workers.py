@@ -291,6 +291,7 @@ def test_harmless_options_change_nothing(save: Save, isolated: bool) -> None:  #
         ("intra_op_num_threads", "1"),
         ("enable_mem_pattern", "off"),
         ("execution_mode", "parallel"),
+        ("execution_order", "priority"),
         ("session.disable_prepacking", "1"),
     )
     path = save(NET)
@@ -330,6 +331,7 @@ def test_a_provider_that_is_not_there_is_refused(
         ({"options": (("intra_op_num_threads", "-1"),)}, "number of threads"),
         ({"options": (("enable_mem_reuse", "maybe"),)}, "on or off"),
         ({"options": (("execution_mode", "fast"),)}, "no such mode"),
+        ({"options": (("execution_order", "random"),)}, "no such order"),
     ],
 )
 def test_an_execution_that_makes_no_sense_is_refused(
