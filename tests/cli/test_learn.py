@@ -166,17 +166,22 @@ def test_learns_from_two_models(dpl: Dpl, save: Save) -> None:
 
 @pytest.mark.long
 def test_two_models_to_a_file(dpl: Dpl, save: Save, folder: Path) -> None:
-    """The file is a catalogue that makes the one model of the other."""
+    """The file is a catalogue that makes the one model of the other; the record says the rest."""
     pair = ("--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
-    answer = dpl("learn", *pair, "--name", "soft", "-o", "rules.yaml")
+    answer = dpl("learn", *pair, "--name", "soft", "-o", "rules.yaml", "--json", "learned.json")
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.splitlines() == [SAID[0].replace("log_softmax", "soft"), *SAID[1:]]
+    record = json.loads(Path("learned.json").read_text(encoding="utf-8"))
+    assert record["schema"] == "dpl.learn/1"
+    assert (record["explained"], record["left"], record["beyond"]) == (1, [], 0)
+    assert record["verification"]["equivalent"]
+    (rule,) = record["rules"]
+    assert (rule["name"], rule["places"], rule["trial"]["verdict"]) == ("soft", 1, "passed")
     assert dpl("patterns", "check", "rules.yaml").code == 0
     made = dpl("rewrite", "a.onnx", "-p", "rules.yaml", "-o", "c.onnx", "--expect", "soft==1")
     assert made.code == 0
     assert dpl("diff", "c.onnx", "b.onnx").code == 0
-    assert dpl("learn", *pair, "--quiet").err == ""
-    assert {*contents(folder)} == {"a.onnx", "b.onnx", "c.onnx", "rules.yaml"}
+    assert {*contents(folder)} == {"a.onnx", "b.onnx", "c.onnx", "learned.json", "rules.yaml"}
 
 
 def test_two_models_without_a_rule(dpl: Dpl, save: Save, folder: Path) -> None:
@@ -200,17 +205,10 @@ def test_two_models_and_a_wrong_rule(dpl: Dpl, save: Save) -> None:
     assert "softmax = Softmax" in answer.err
     refused = "dpl: warning: a.onnx, rewritten by the rules: the result is not equivalent to the"
     assert refused in answer.err
-    assert refused in dpl("learn", *pair, "--quiet").err
-
-
-@pytest.mark.long
-def test_two_models_unverified(dpl: Dpl, save: Save) -> None:
-    """Who does not want the check is told that there was none."""
-    new = "g (float[2,3] x) => (y) { y = Log (x) }"
-    pair = ("--before", save(OLD, "a.onnx"), "--after", save(new, "b.onnx"))
-    answer = dpl("learn", *pair, "--no-verify")
-    assert "dpl: What they make of a.onnx was not run, as asked.\n" in answer.err
-    assert "equivalent to the original" not in answer.err
+    unverified = dpl("learn", *pair, "--no-verify", "--json", "l.json", "-o", "r.yaml")
+    assert json.loads(Path("l.json").read_text(encoding="utf-8"))["verification"] is None
+    assert "What they make of a.onnx was not run, as asked.\n" in unverified.out
+    assert "equivalent to the original" not in unverified.out + unverified.err
 
 
 @pytest.mark.long
@@ -225,22 +223,6 @@ def test_two_models_that_cannot_be_run(dpl: Dpl, save: Save) -> None:
         "dpl: 1 rule explains 1 of 1 changed place.",
         "dpl: warning: what the rules make of a.onnx could not be run: onnxruntime has no my.Foo",
     ]
-
-
-@pytest.mark.long
-def test_two_models_as_json(dpl: Dpl, save: Save) -> None:
-    """The record has the rules, what became of each, and the verdict."""
-    pair = ("--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
-    answer = dpl("learn", *pair, "-o", "rules.yaml", "--json", "-")
-    record = json.loads(answer.out)
-    assert answer.err == ""
-    assert record["schema"] == "dpl.learn/1"
-    assert (record["explained"], record["left"], record["beyond"]) == (1, [], 0)
-    assert record["verification"]["equivalent"]
-    (rule,) = record["rules"]
-    assert (rule["name"], rule["places"], rule["trial"]["verdict"]) == ("log_softmax", 1, "passed")
-    dpl("learn", *pair, "--no-verify", "--json", "learned.json", "--quiet")
-    assert json.loads(Path("learned.json").read_text(encoding="utf-8"))["verification"] is None
 
 
 def test_nodes_as_json(dpl: Dpl, save: Save) -> None:

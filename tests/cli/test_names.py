@@ -96,7 +96,7 @@ def odd_folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", thinned(2, NAMES))
+@pytest.mark.parametrize("kind", thinned(3, NAMES))
 def test_every_command_takes_odd_names(odd_folder: Path, kind: str) -> None:
     """As arguments, as options, and in reports, from which they can be had back."""
     odd, environment = NAMES[kind]
@@ -110,7 +110,7 @@ def test_every_command_takes_odd_names(odd_folder: Path, kind: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", thinned(2, NAMES))
+@pytest.mark.parametrize("kind", thinned(3, NAMES, first=1))
 def test_weights_beside_a_model_are_found(odd_folder: Path, kind: str) -> None:
     """By onnx, by onnxruntime and by the reference evaluator, in files of odd names, too."""
     odd, environment = NAMES[kind]
