@@ -86,6 +86,11 @@ class Primitive(NamedTuple):
         """Whether it only lays a tensor out in another way."""
         return self.kind == "reorder"
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is plain loops, which may take a hundred times as long."""
+        return self.implementation.startswith("ref") and not self.is_reorder
+
 
 @dataclass
 class PlanOp:
