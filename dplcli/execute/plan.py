@@ -31,6 +31,9 @@ TYPE_CODES = {
 }
 """Element types as onnxruntime's C interface numbers them, by numpy's names."""
 
+_LONG = frozenset({"convolution", "deconvolution", "matmul", "pooling"})
+"""Primitives that take a hundred times as long in plain loops."""
+
 Size = TypeVar("Size", "int | None", "int | str | None")
 
 
@@ -88,8 +91,8 @@ class Primitive(NamedTuple):
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is plain loops, which may take a hundred times as long."""
-        return self.implementation.startswith("ref") and not self.is_reorder
+        """Whether it is plain loops that take long; those that fold constants run once."""
+        return self.implementation.startswith("ref") and self.kind in _LONG
 
 
 @dataclass

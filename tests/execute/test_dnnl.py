@@ -598,3 +598,16 @@ def test_constants_are_judged_at_the_precision_of_their_type(
     else:
         with pytest.raises(RefusedError, match="operator Erf"):
             translate(call, {})
+
+
+def test_reference_code_is_no_gain(tmp_path: Path) -> None:
+    """The library has no more than plain loops for 8-bit pooling in onnxruntime's layout."""
+    needs_onednn()
+    text = """g (float[1,8,16,16] x) => (float[1,8,8,8] y) {
+        s = Constant <value = float {0.02}> () z = Constant <value = uint8 {128}> ()
+        q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)
+        p = MaxPool <kernel_shape = [2,2], strides = [2,2]> (d)
+        r = QuantizeLinear (p, s, z) y = DequantizeLinear (r, s, z) }"""
+    for body, why in ((text, "reference code alone for pooling"), (NET, "")):
+        runner = opened(partitioned(net(body), tmp_path)[1])
+        assert all(why in item.why and bool(why) == bool(item.why) for item in runner.record())
