@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import dplcli
 from dplcli.execute import kernels_for
@@ -238,6 +239,7 @@ def steps(build: Callable[[Path], None], shape: tuple[int, ...]) -> Callable[[Pa
 
     def quantised(path: Path) -> None:
         build(path)
+        quant_pre_process(path, path, skip_symbolic_shape=True)
         quantize_static(path, path, Reader(), per_channel=True, activation_type=QuantType.QUInt8)
 
     return quantised

@@ -31,6 +31,9 @@ TYPE_CODES = {
 }
 """Element types as onnxruntime's C interface numbers them, by numpy's names."""
 
+_LONG = frozenset({"convolution", "deconvolution", "matmul", "pooling"})
+"""Primitives that take a hundred times as long in plain loops."""
+
 Size = TypeVar("Size", "int | None", "int | str | None")
 
 
@@ -85,6 +88,11 @@ class Primitive(NamedTuple):
     def is_reorder(self) -> bool:
         """Whether it only lays a tensor out in another way."""
         return self.kind == "reorder"
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is plain loops that take long; those that fold constants run once."""
+        return self.implementation.startswith("ref") and self.kind in _LONG
 
 
 @dataclass

@@ -103,7 +103,7 @@ def test_the_library_is_named_and_a_faulty_one_is_a_problem(
     assert found["path"] in found["looked_for"]
     assert f"{found['version']}, {found['path']}" in dpl("doctor").out
 
-    fault = library.Fault(version, is_of_steps=False, isa=0, what="it is wrong")
+    fault = library.Fault(version, (99, 0, 0), is_of_steps=False, isa=0, what="it is wrong")
     monkeypatch.setattr(library, "KNOWN_BAD", (fault,))
     answer = dpl("doctor")
 

@@ -393,8 +393,8 @@ def test_the_cpu_decides_about_8_bits(tmp_path: Path, library: Path) -> None:
         ("", "ALL", exact),
         ("", "AVX2", False),
         ("inexact\n", "AVX2", True),
-        (f"faulty {version} 1 0 it%20harms\n", "ALL", False),
-        (f"faulty {version} 1 1073741824 it%20harms\n", "ALL", exact),  # on other CPUs
+        (f"faulty {version} 99 0 0 1 0 it%20harms\n", "ALL", False),
+        (f"faulty {version} 99 0 0 1 1073741824 it%20harms\n", "ALL", exact),  # on other CPUs
     ):
         plan.write_text(right.replace("\nfunction", f"\n{change}function", 1))
         found, primitives = ran(tmp_path, library, model, plan, inputs, ONEDNN_MAX_CPU_ISA=isa)
@@ -429,7 +429,7 @@ REFUSED = {
     "another type": (r"(?m)^(function \S+ \S+ \d \d) 1", r"\1 11", "input parameter (x)"),
     "a kind that is none": (r"(?m)^(op \S+) 13 ", r"\1 9999 ", "no operator has this number"),
     "no settings": (r"(?m)^set .*\n", "", "returned status"),
-    "another version": (r"^dpl-plan 3", "dpl-plan 9", "no plan of this version of dpl"),
+    "another version": (r"^dpl-plan 4", "dpl-plan 9", "no plan of this version of dpl"),
     "no end": (r"(?m)^end\n", "", "the end of the plan is missing"),
     "half a line": (r"(?m)^(outputs) .*$", r"\1 1", "something is missing"),
     "words": (r"(?m)^outputs .*$", "outputs 1 one", "'one' is no number"),

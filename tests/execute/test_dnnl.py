@@ -399,18 +399,43 @@ def test_a_call_of_constants_alone_runs_each_time(tmp_path: Path) -> None:
 def test_a_faulty_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said which one it is, and why."""
     needs_onednn()
-    fault = Fault(Library().version, is_of_steps=False, isa=0, what="it is wrong")
+    fault = Fault(Library().version, (99, 0, 0), is_of_steps=False, isa=0, what="it is wrong")
     monkeypatch.setattr(library, "KNOWN_BAD", (fault,))
     with pytest.raises(UsageError, match="which is known to be faulty: it is wrong"):
         Library()
     monkeypatch.setattr(library, "KNOWN_BAD", (fault._replace(isa=1 << 30),))
-    assert Library().version == fault.version  # on CPUs of another kind
+    assert Library().version == fault.first  # on CPUs of another kind
+    monkeypatch.setattr(library, "KNOWN_BAD", (fault._replace(mended=fault.first),))
+    assert Library().version == fault.first  # in which it is mended
     monkeypatch.setattr(library, "KNOWN_BAD", (fault._replace(is_of_steps=True),))
     assert Library().objection_to_steps(allow_inexact=True).endswith("it is wrong")
     monkeypatch.setattr(library, "KNOWN_BAD", ())
     monkeypatch.setattr(library, "OLDEST", (99, 0, 0))
     with pytest.raises(UsageError, match=r"dpl needs 99\.0\.0 or later"):
         Library()
+
+
+@pytest.mark.parametrize(
+    ("version", "isa", "harms"),
+    [
+        ((3, 2, 0), "AMX", True),
+        ((3, 3, 6), "AMX", True),
+        ((3, 4, 0), "AMX", False),
+        ((3, 7, 2), "AMX", False),
+        ((3, 2, 0), "VNNI", False),
+    ],
+)
+def test_harm_is_known_by_version_and_cpu(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int], isa: str, *, harms: bool
+) -> None:
+    """8-bit products of width one break the heap before oneDNN 3.4, with AMX alone."""
+    needs_onednn()
+    found = Library()
+    found.version = version
+    bits = {"VNNI": 0x41, "AMX": 0x241}[isa]  # of dnnl_cpu_isa_t
+    monkeypatch.setattr(Library, "_isa", lambda _: bits)
+    why = found.objection_to_steps(allow_inexact=False)
+    assert ("corrupt the heap with AMX" in why) == harms == bool(why)
 
 
 @pytest.mark.parametrize(
@@ -575,3 +600,16 @@ def test_constants_are_judged_at_the_precision_of_their_type(
     else:
         with pytest.raises(RefusedError, match="operator Erf"):
             translate(call, {})
+
+
+def test_reference_code_is_no_gain(tmp_path: Path) -> None:
+    """The library has no more than plain loops for 8-bit pooling in onnxruntime's layout."""
+    needs_onednn()
+    text = """g (float[1,8,16,16] x) => (float[1,8,8,8] y) {
+        s = Constant <value = float {0.02}> () z = Constant <value = uint8 {128}> ()
+        q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)
+        p = MaxPool <kernel_shape = [2,2], strides = [2,2]> (d)
+        r = QuantizeLinear (p, s, z) y = DequantizeLinear (r, s, z) }"""
+    for body, why in ((text, "reference code alone for pooling"), (NET, "")):
+        runner = opened(partitioned(net(body), tmp_path)[1])
+        assert all(why in item.why and bool(why) == bool(item.why) for item in runner.record())

@@ -135,7 +135,7 @@ struct Function {
 };
 
 struct Fault {
-  Version version;
+  Version first, mended;
   bool is_of_steps;  // of 8-bit products alone
   int isa;           // on CPUs with one of these bits of dnnl_cpu_isa_t; 0 for all
   std::string what;
@@ -270,7 +270,7 @@ class Reader {
     std::string text;
     for (size_t at = 1; std::getline(file, text); ++at) {
       try {
-        if (at == 1 && text != "dpl-plan 3") throw Failure("this is no plan of this version of dpl");
+        if (at == 1 && text != "dpl-plan 4") throw Failure("this is no plan of this version of dpl");
         if (at == 1 || text.empty() || text[0] == '#') continue;
         if (is_whole_) throw Failure("something follows the end");
         Line line(text);
@@ -289,8 +289,8 @@ class Reader {
     if (what == "oldest") {
       plan_.oldest = version(line);
     } else if (what == "faulty") {
-      const Version found = version(line);
-      plan_.faults.push_back({found, line.number() != 0, line.small(), line.name()});
+      const Version first = version(line), mended = version(line);
+      plan_.faults.push_back({first, mended, line.number() != 0, line.small(), line.name()});
     } else if (what == "inexact") {
       plan_.is_inexact = true;
     } else if (what == "hosted") {
@@ -473,7 +473,7 @@ struct Library {
     has_bf16 = found & kAmx;
     takes_steps = plan.is_inexact || !(found & kX86) || (found & kVnni);
     for (const Fault& fault : plan.faults) {
-      if (fault.version != version || (fault.isa && !(fault.isa & found))) continue;
+      if (version < fault.first || version >= fault.mended || (fault.isa && !(fault.isa & found))) continue;
       if (!fault.is_of_steps) {
         throw Failure(path + " is " + name + ", which is known to be faulty: " + fault.what);
       }

@@ -32,16 +32,18 @@ _X86, _VNNI, _BF16, _AMX = 0x1, 0x8 | 0x40, 0x80, 0x200
 
 
 class Fault(NamedTuple):
-    """What a version is not used for.
+    """What some versions are not used for.
 
     Attributes:
-        version: The version, as three numbers.
+        first: The first version that does it, as three numbers.
+        mended: The first that does not do it any more.
         is_of_steps: Whether it is about 8-bit products alone.
         isa: The CPUs that it is about: bits of ``dnnl_cpu_isa_t``; 0 for all.
         what: What it does.
     """
 
-    version: tuple[int, int, int]
+    first: tuple[int, int, int]
+    mended: tuple[int, int, int]
     is_of_steps: bool
     isa: int
     what: str
@@ -50,12 +52,15 @@ class Fault(NamedTuple):
 KNOWN_BAD = (
     Fault(
         (3, 12, 1),
+        (3, 12, 2),
         is_of_steps=False,
         isa=0,
         what="a product of one row followed by an addition corrupts the heap",
     ),
+    # jit_avx512_core_amx_1x1 takes places of the image in twos, also where they are odd in number.
     Fault(
-        (3, 2, 0),
+        OLDEST,
+        (3, 4, 0),
         is_of_steps=True,
         isa=_AMX,
         what="8-bit convolutions of width one corrupt the heap with AMX; "
@@ -136,7 +141,8 @@ class Library:
             (
                 fault.what
                 for fault in KNOWN_BAD
-                if (fault.version, fault.is_of_steps) == (self.version, is_of_steps)
+                if fault.first <= self.version < fault.mended
+                and fault.is_of_steps == is_of_steps
                 and (not fault.isa or fault.isa & isa)
             ),
             "",
@@ -190,8 +196,8 @@ class Library:
         return 0 if isa is None else int(isa())
 
     @contextmanager
-    def told(self) -> Iterator[list[str]]:
-        """Collect the lines that the library says meanwhile of what it runs.
+    def told(self, level: int = _PROFILE) -> Iterator[list[str]]:
+        """Collect the lines that the library says meanwhile of what it runs, or also makes.
 
         It says so itself (``ONEDNN_VERBOSE``), on the process' standard output.
         """
@@ -201,7 +207,7 @@ class Library:
         kept = os.dup(1)
         with tempfile.TemporaryFile() as file:
             os.dup2(file.fileno(), 1)
-            self.functions.dnnl_set_verbose(_PROFILE)
+            self.functions.dnnl_set_verbose(level)
             try:
                 yield lines
             finally:
@@ -216,9 +222,10 @@ class Library:
 def read_primitive(line: str) -> Primitive | None:
     """Read a line that tells of a primitive; None for other lines."""
     parts = line.split(",")
-    if "exec" not in parts or "graph" in parts:
+    begins = (n for n, word in enumerate(parts) if word == "exec" or word.startswith("create:"))
+    at = next(begins, None)
+    if at is None or "graph" in parts:
         return None
-    at = parts.index("exec")
     kind, implementation = parts[at + 2 : at + 4]
     return Primitive(kind, implementation, float(parts[-1]))
 

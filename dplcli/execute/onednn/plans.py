@@ -139,7 +139,7 @@ def plan_text(
 
 def hosted_text(functions: Mapping[tuple[str, str], Sequence[tuple[str, KernelPlan]]]) -> str:
     """Return a plan that names the calls of some functions, and has the program run them."""
-    lines = ["dpl-plan 3", "hosted"]
+    lines = ["dpl-plan 4", "hosted"]
     for (domain, name), calls in functions.items():
         lines.append(_line("function", _word(domain), _word(name), 0, *_types(calls[0][1])))
         lines += [_line("call", _word(call)) for call, _ in calls]
@@ -155,11 +155,12 @@ def _types(plan: KernelPlan) -> Iterator[object]:
 def _plan_lines(
     functions: Mapping[tuple[str, str], Sequence[Named]], comment: str, *, is_inexact: bool
 ) -> Iterator[str]:
-    yield "dpl-plan 3"
+    yield "dpl-plan 4"
     yield f"# {comment}"
     yield _line("oldest", *OLDEST)
     for fault in KNOWN_BAD:
-        yield _line("faulty", *fault.version, int(fault.is_of_steps), fault.isa, _word(fault.what))
+        about = (int(fault.is_of_steps), fault.isa, _word(fault.what))
+        yield _line("faulty", *fault.first, *fault.mended, *about)
     if is_inexact:
         yield "inexact"
     for (domain, name), calls in functions.items():

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dplcli.verify.values import Feed, Outputs, PartitionTime
     from dplcli.verify.verdict import PartitionRun
 
+_CREATION = 2
+"""How much the library says (``ONEDNN_VERBOSE``): also which code it makes."""
+
 _LOOKS = 4
 """In so many runs the library is asked what it runs, if some call has not run yet."""
 
@@ -65,10 +68,13 @@ class OneDnn(Library):
             if why:
                 return why
         text = plan_text({("dnnl", "asked"): [("0", plan, {})]}, "asked")
-        answer = self._ask(text.encode(), self.path.encode()).decode()
+        with self.told(_CREATION) as lines:
+            answer = self._ask(text.encode(), self.path.encode()).decode()
         name, _, why = answer.strip().partition(" ")
         if name == "*":
             raise LibraryError(why)
+        if not why and (slow := [p for p in map(read_primitive, lines) if p and p.is_reference]):
+            return f"oneDNN has reference code alone for {slow[0].kind} of these types and shapes"
         return str(why)
 
     def plan(self, calls: Sequence[PlannedCall]) -> str:
