@@ -213,6 +213,9 @@ def _object_to_bodies(node: Node, rule: Rule, claimed: Mapping[Node, Match]) -> 
     for body in bodies_of(node):
         if body.annotations:
             return f"a body of {node.label!r} says how values are quantised"
+        passed = [v.name for v in body.outputs if v.graph is not body or v.producer is None]
+        if passed:  # onnx's inliner renames it in one place only
+            return f"a body of {node.label!r} returns {passed[0]!r}, which no node in it makes"
         for inner in body:
             reason = _object_to_callee(inner, rule)
             if inner in claimed:

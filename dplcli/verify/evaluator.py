@@ -260,6 +260,15 @@ class MaxUnpool(_Own):
         return self._ask(x, places, **attributes)
 
 
+class QLinearConv(_Own):
+    """onnx's own operator; it takes all that has scales of channels for images."""
+
+    def _run(self, x: Float64s, *given: Value, **attributes: Value) -> Values:
+        if x.ndim != 4 and np.size(given[3]) > 1:  # noqa: PLR2004  # images
+            raise NotImplementedError("QLinearConv with scales of channels, but for images")
+        return self._ask(x, *given, **attributes)
+
+
 class ReduceSumSquare(_Own):
     """onnx's own operator; it gives integers of 64 bits for all."""
 
@@ -352,8 +361,8 @@ class _Evaluator(ReferenceEvaluator):
 
     _operators: ClassVar[Sequence[type[OpRun]]] = (
         *(BatchNormalization, Cast, CastLike, ConvTranspose, Dropout, GRU, Hardmax, LogSoftmax),
-        *(LpNormalization, LpPool, LRN, LSTM, MaxPool, MaxUnpool, ReduceSumSquare, Resize, RNN),
-        *(RoiAlign, Scan, Softmax),
+        *(LpNormalization, LpPool, LRN, LSTM, MaxPool, MaxUnpool, QLinearConv, ReduceSumSquare),
+        *(Resize, RNN, RoiAlign, Scan, Softmax),
     )
 
     def __init__(self, *given: Value, **named: Value) -> None:

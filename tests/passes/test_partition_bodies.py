@@ -186,6 +186,12 @@ INSIDE = """g (float[2] x, bool c) => (float[2] o, float[2] m) {
             "check: the bodies of 'o' read 'x' and 'i', a copy",
             id="a-value-and-its-copy",
         ),
+        pytest.param(
+            "Loop(...)",
+            LOOP.replace("d = Identity (c) z", "z").replace("(bool d,", "(bool c,"),
+            "check: a body of 't' returns 'c', which no node in it makes",
+            id="a-body-returns-its-input",
+        ),
     ],
 )
 def test_what_stays(pattern: str, text: str, reason: str) -> None:

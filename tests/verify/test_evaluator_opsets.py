@@ -615,6 +615,7 @@ CASES: dict[str, Sequence[str]] = {
         "y = QLinearConv (q1x2x5x5, 0.02, 9:q, q3x2x3x3, 0.03, 7:q, 0.9, 5:q)",
         """y = QLinearConv <pads = [1, 1, 1, 1]>
         (q1x2x5x5, 0.02, 9:q, s3x2x3x3, p3, {0, 0, 0}:s, 0.9, 128:q, n3)""",
+        "y = QLinearConv (q1x2x5, 0.02, 9:q, s3x2x3, p3, {0, 0, 0}:s, 0.9, 128:q)",
     ],
     "QLinearMatMul": [
         "y = QLinearMatMul (q2x3, 0.02, 9:q, q3x4, 0.03, 7:q, 0.9, 5:q)",
