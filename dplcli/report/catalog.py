@@ -429,6 +429,10 @@ def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
     return Drawn([patterns, model], pairs, steps, begins=True)
 
 
+_MANY_RULES = 20
+"""Of more rules than these, those that need an operator that the model lacks are summed up."""
+
+_MOST_LACKED = 4
 _HOLDS = "it holds for opsets {} only"
 _FEW_LINES = 4
 _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": (".", "dim")}
@@ -438,8 +442,15 @@ def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
     """Return a table of the rules and the nearest miss of each, or the verdicts on one node."""
     parts: list[Part] = []
     if outcome.rules:
-        parts.append(_summary(outcome.rules))
-        for item in outcome.rules:
+        is_long = verbose or len(outcome.rules) <= _MANY_RULES
+        shown = [item for item in outcome.rules if is_long or not item.missing]
+        parts += [_summary(shown)] if shown else []
+        if hidden := len(outcome.rules) - len(shown):
+            ops = Counter(op for item in outcome.rules for op in item.missing)
+            most = few([f"{op} ({count})" for op, count in ops.most_common()], _MOST_LACKED)
+            text = f"{counted(hidden, 'other rule')} cannot match: the model lacks {most}"
+            parts.append(Text(f"{text} (--verbose lists the rules)."))
+        for item in shown:
             parts += _details(item, verbose=verbose)
     for number, verdict in enumerate(outcome.verdicts):
         parts += [Text()] if number else []
