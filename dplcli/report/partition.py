@@ -221,7 +221,8 @@ def _summary(outcome: PartitionOutcome) -> Text:
     )
     change = f"went from {before:,} to {after:,} nodes"
     if outcome.selection.totals.get("Constant"):  # data, which is not counted
-        change = f"has {counted(before - after, 'node')} less"
+        saved = before - after
+        change = f"is {counted(saved, 'node')} smaller" if saved > 0 else "is as large as before"
     return Text(f"{inside}; the main graph {change}.")
 
 
