@@ -384,7 +384,11 @@ def _explained_chapters(outcome: ExplainOutcome) -> Iterator[Chapter]:
     """Yield a table of the rules, and what is said of each, with its whole pattern."""
     if outcome.rules:
         yield Chapter("Rules", _summary(outcome.rules))
-    for item in outcome.rules:
+    shown = _shown(outcome.rules)
+    if len(shown) < len(outcome.rules):
+        rows = [(i.rule.qualified_name, ", ".join(i.missing)) for i in outcome.rules if i.missing]
+        yield Chapter("What the model lacks", TextTable("rule", "every match needs", rows=rows))
+    for item in shown:
         if lines := _details(item, verbose=True):
             yield Chapter(item.rule.qualified_name, Group(*lines[2:]))
     for verdict in outcome.verdicts:
@@ -442,8 +446,7 @@ def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
     """Return a table of the rules and the nearest miss of each, or the verdicts on one node."""
     parts: list[Part] = []
     if outcome.rules:
-        is_long = verbose or len(outcome.rules) <= _MANY_RULES
-        shown = [item for item in outcome.rules if is_long or not item.missing]
+        shown = outcome.rules if verbose else _shown(outcome.rules)
         parts += [_summary(shown)] if shown else []
         if hidden := len(outcome.rules) - len(shown):
             ops = Counter(op for item in outcome.rules for op in item.missing)
@@ -456,6 +459,11 @@ def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
         parts += [Text()] if number else []
         parts += _verdict_lines(verdict, verbose=verbose)
     return Group(*parts, *map(note, outcome.notes))
+
+
+def _shown(rules: Sequence[RuleExplanation]) -> Sequence[RuleExplanation]:
+    """Return the rules that have something to say of their own: of many, those that could match."""
+    return rules if len(rules) <= _MANY_RULES else [item for item in rules if not item.missing]
 
 
 def _summary(rules: Sequence[RuleExplanation]) -> Part:
