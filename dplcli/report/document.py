@@ -416,7 +416,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     steps: Callable[[], Iterable[DrawnStep]] = tuple,
     marks: tuple[str, str] = ("removed", "added"),
     counted: str = "nodes",
-    nodes: tuple[int, int] | None = None,
     is_dry: bool = False,
 ) -> Document:
     """Report on a model that was made from another.
@@ -427,7 +426,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         text: What a terminal shows.
         failures: Reasons for a no that the comparison does not give.
         counted: Which nodes are counted before and after.
-        nodes: How many there were and are, if not those of the outcome.
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
@@ -444,7 +442,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict = equivalence(verification)
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
-    before, after = nodes or outcome.nodes
+    before, after = outcome.nodes
     counts = ((f"{counted} before", before), (f"{counted} after", after), done)
     said, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
     if verification is not None:
