@@ -374,6 +374,7 @@ def explain_document(
         command="dpl explain",
         subject=outcome.label,
         verdict=verdict,
+        is_idle=not matching,
         notes=outcome.notes,
         chapters=lambda: _explained_chapters(outcome),
         draws=lambda: _drawn_traces(outcome, file),
