@@ -469,9 +469,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     )
 
 
-MOST_STEPS = 5_000
-
-
 def _before_and_after(
     files: tuple[Path | None, Path | None], steps: Iterable[DrawnStep], marks: tuple[str, str]
 ) -> Drawn:
@@ -486,12 +483,10 @@ def _before_and_after(
     )
     if original is None or original.resolve() == made.resolve():
         return Drawn([DrawnModel(made, after)])
-    note = f"The first {MOST_STEPS:,} of {len(done):,} steps can be looked at one by one."
     return Drawn(
         [DrawnModel(original, before), DrawnModel(made, after)],
         pairs=[(one, other) for step in done for one in step.nodes[0] for other in step.nodes[1]],
-        steps=done[:MOST_STEPS],
-        note=note if len(done) > MOST_STEPS else "",
+        steps=done,
     )
 
 
