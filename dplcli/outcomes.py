@@ -658,7 +658,7 @@ class InlineOutcome(WrittenOutcome):
 
     Attributes:
         inlining: The calls replaced, those that stay, and the functions removed.
-        nodes: Nodes of the main graph before and after.
+        nodes: Nodes of the main graph before and after, but for Constants.
         functions: How many functions the model had.
         is_sorted: Whether the nodes had to be brought into topological order.
     """
@@ -729,7 +729,7 @@ class Preparation:
     Attributes:
         counts: How often each rule was applied, of those that were.
         rounds: How many rounds changed something.
-        nodes: Nodes of all graphs before and after.
+        nodes: Nodes of all graphs before and after, but for Constants.
         proof: What is proved by structure of the result and the prepared model, or "".
         unproved: Why nothing is, if that was tried, or "".
     """
@@ -752,7 +752,7 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
 
     Attributes:
         partitions: The calls written, in program order.
-        nodes: Nodes of the model before and after, function bodies not counted.
+        nodes: Nodes of the main graph before and after, but for Constants.
         coverage: How much of the work is inside the functions; None if it was not measured.
         regions: What the targets are handed, in program order; None if nothing was to be merged.
         is_sorted: Whether the nodes had to be brought into topological order.
@@ -919,13 +919,7 @@ class RewriteOutcome(WrittenOutcome):
 
     @property
     def nodes(self) -> tuple[int, int]:
-        """How many nodes there were and are, in all graphs."""
-        before, after = self.ops
-        return sum(before.values()), sum(after.values())
-
-    @property
-    def computing(self) -> tuple[int, int]:
-        """How many of them compute something: a Constant holds data."""
+        """How many nodes there were and are, in all graphs, but for Constants, which are data."""
         before, after = (sum(ops.values()) - ops.get("Constant", 0) for ops in self.ops)
         return before, after
 

@@ -247,7 +247,8 @@ def test_rooms_that_are_named_exist() -> None:
 
 
 if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:] or [page for page in PAGES if page != PYTORCH]):
+    named = [Path(name) for name in sys.argv[1:]]
+    for path in named or [page for page in PAGES if page != PYTORCH]:
         with tempfile.TemporaryDirectory() as name:
             told = replayed(path.read_text(encoding="utf-8"), Shell(Path(name)))
         path.write_text(told, encoding="utf-8")

@@ -24,10 +24,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lazy": set(),
     "version": set(),
     "ir": {"errors", "keys"},
-    "shapes": {"errors", "ir"},
+    "shapes": {"ir"},
     "onnx_io": {"errors", "files", "lazy", "version", "ir", "shapes", "onnx", "onnxruntime"},
     "analysis": {"errors", "ir", "onnx_io", "onnx"},
-    "diff": {"errors", "keys", "ir", "onnx_io", "analysis"},
+    "diff": {"keys", "ir", "onnx_io", "analysis"},
     "dpl": {"errors", "keys", "lazy", "ir", "shapes"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
     "settings": {"docstrings", "errors", "dpl", "onnx_io"},
@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "verify": {"errors", "files", "keys", "ir", "shapes", "onnx_io", "analysis", "diff"}
     | {"onnx", "onnxruntime"},
     "execute": {"errors", "files", "version", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
-    "targets": {"errors", "keys", "ir", "onnx_io", "dpl", "verify", "jinja2"},
+    "targets": {"errors", "keys", "ir", "dpl", "jinja2"},
     "outcomes": {
         "errors",
         "escaping",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import CatalogError, did_you_mean
+from dplcli.ir.operators import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -78,6 +79,8 @@ def find_catalog(name: str) -> Path:
             return shipped
     names = [*shipped_catalogs(), *installed_catalogs()]
     hint = did_you_mean(path.stem, names)
+    if kind_of(name) is not None:
+        hint = f"a pattern has brackets: '{name}(...)' is any {name}"
     raise CatalogError(
         f"{name}: no such catalogue, neither a file nor shipped with dpl",
         hint=hint or f"shipped catalogues: {', '.join(names)}",

@@ -444,6 +444,7 @@ def _rendered(form: str, document: Document, seconds: float) -> str:
     )
 
 
+_MOST_STEPS = 5_000
 _MOST_DRAWN = 20_000
 """The nodes of a model that a report still draws: a page grows by half a kilobyte for each."""
 
@@ -483,6 +484,10 @@ def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageG
         shown.append(picture)
     if len(records) < len(drawn.models):
         drawn = drawn._replace(steps=(), pairs=())
+    if len(steps := list(drawn.steps)) > _MOST_STEPS:
+        few = f"The first {_MOST_STEPS:,} of {len(steps):,} steps can be looked at one by one."
+        notes.append(few)
+        drawn = drawn._replace(steps=steps[:_MOST_STEPS])
     return PageGraphs(records, view.beside_record(shown, drawn), notes)
 
 

@@ -114,6 +114,11 @@ class Graph:
         """Its name for readers, as :func:`scope_of` gives it."""
         return scope_of(self)
 
+    @property
+    def computing(self) -> int:
+        """How many of its nodes compute something: a Constant holds data."""
+        return sum(node.op_type != "Constant" or bool(node.domain) for node in self)
+
     def clear(self) -> None:
         """Forget everything an outermost graph holds."""
         self.inputs, self.outputs, self.values, self.inner = [], [], {}, []
@@ -379,6 +384,11 @@ class Model:
     def node_count(self) -> int:
         """How many nodes all graphs have."""
         return sum(graph.node_count for graph in self.graphs())
+
+    @property
+    def computing(self) -> int:
+        """How many of its nodes compute something, those in bodies and functions included."""
+        return sum(graph.computing for graph in self.graphs())
 
     def protect(self, value: Value, holder: str) -> None:
         """Let *value* count as returned, since something beside the graph names it.

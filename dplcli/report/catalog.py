@@ -374,6 +374,7 @@ def explain_document(
         command="dpl explain",
         subject=outcome.label,
         verdict=verdict,
+        is_idle=not matching,
         notes=outcome.notes,
         chapters=lambda: _explained_chapters(outcome),
         draws=lambda: _drawn_traces(outcome, file),
@@ -384,7 +385,11 @@ def _explained_chapters(outcome: ExplainOutcome) -> Iterator[Chapter]:
     """Yield a table of the rules, and what is said of each, with its whole pattern."""
     if outcome.rules:
         yield Chapter("Rules", _summary(outcome.rules))
-    for item in outcome.rules:
+    shown = _shown(outcome.rules)
+    if len(shown) < len(outcome.rules):
+        rows = [(i.rule.qualified_name, ", ".join(i.missing)) for i in outcome.rules if i.missing]
+        yield Chapter("What the model lacks", TextTable("rule", "every match needs", rows=rows))
+    for item in shown:
         if lines := _details(item, verbose=True):
             yield Chapter(item.rule.qualified_name, Group(*lines[2:]))
     for verdict in outcome.verdicts:
@@ -429,6 +434,10 @@ def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
     return Drawn([patterns, model], pairs, steps, begins=True)
 
 
+_MANY_RULES = 20
+"""Of more rules than these, those that need an operator that the model lacks are summed up."""
+
+_MOST_LACKED = 4
 _HOLDS = "it holds for opsets {} only"
 _FEW_LINES = 4
 _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": (".", "dim")}
@@ -438,13 +447,24 @@ def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
     """Return a table of the rules and the nearest miss of each, or the verdicts on one node."""
     parts: list[Part] = []
     if outcome.rules:
-        parts.append(_summary(outcome.rules))
-        for item in outcome.rules:
+        shown = outcome.rules if verbose else _shown(outcome.rules)
+        parts += [_summary(shown)] if shown else []
+        if hidden := len(outcome.rules) - len(shown):
+            ops = Counter(op for item in outcome.rules for op in item.missing)
+            most = few([f"{op} ({count})" for op, count in ops.most_common()], _MOST_LACKED)
+            text = f"{counted(hidden, 'other rule')} cannot match: the model lacks {most}"
+            parts.append(Text(f"{text} (--verbose lists the rules)."))
+        for item in shown:
             parts += _details(item, verbose=verbose)
     for number, verdict in enumerate(outcome.verdicts):
         parts += [Text()] if number else []
         parts += _verdict_lines(verdict, verbose=verbose)
     return Group(*parts, *map(note, outcome.notes))
+
+
+def _shown(rules: Sequence[RuleExplanation]) -> Sequence[RuleExplanation]:
+    """Return the rules that have something to say of their own: of many, those that could match."""
+    return rules if len(rules) <= _MANY_RULES else [item for item in rules if not item.missing]
 
 
 def _summary(rules: Sequence[RuleExplanation]) -> Part:

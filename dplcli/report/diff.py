@@ -11,7 +11,6 @@ from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.ir.printer import print_node
 from dplcli.report.document import (
-    MOST_STEPS,
     Case,
     Document,
     Drawn,
@@ -61,7 +60,7 @@ def drawn_models(outcome: outcomes.DiffOutcome, files: tuple[Path, Path]) -> Dra
         steps.append(DrawnStep(f"{len(steps) + 1}. {mark}: {text}", text, tuple(nodes)))
     return Drawn(
         [DrawnModel(*each) for each in zip(files, marks, strict=True)],
-        steps=steps[:MOST_STEPS],
+        steps=steps,
         begins=True,
         pairs=[
             (key_of(one), key_of(other))

@@ -416,7 +416,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     steps: Callable[[], Iterable[DrawnStep]] = tuple,
     marks: tuple[str, str] = ("removed", "added"),
     counted: str = "nodes",
-    nodes: tuple[int, int] | None = None,
     is_dry: bool = False,
 ) -> Document:
     """Report on a model that was made from another.
@@ -427,7 +426,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         text: What a terminal shows.
         failures: Reasons for a no that the comparison does not give.
         counted: Which nodes are counted before and after.
-        nodes: How many there were and are, if not those of the outcome.
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
@@ -444,7 +442,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict = equivalence(verification)
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
-    before, after = nodes or outcome.nodes
+    before, after = outcome.nodes
     counts = ((f"{counted} before", before), (f"{counted} after", after), done)
     said, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
     if verification is not None:
@@ -471,9 +469,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     )
 
 
-MOST_STEPS = 5_000
-
-
 def _before_and_after(
     files: tuple[Path | None, Path | None], steps: Iterable[DrawnStep], marks: tuple[str, str]
 ) -> Drawn:
@@ -488,12 +483,10 @@ def _before_and_after(
     )
     if original is None or original.resolve() == made.resolve():
         return Drawn([DrawnModel(made, after)])
-    note = f"The first {MOST_STEPS:,} of {len(done):,} steps can be looked at one by one."
     return Drawn(
         [DrawnModel(original, before), DrawnModel(made, after)],
         pairs=[(one, other) for step in done for one in step.nodes[0] for other in step.nodes[1]],
-        steps=done[:MOST_STEPS],
-        note=note if len(done) > MOST_STEPS else "",
+        steps=done,
     )
 
 

@@ -39,7 +39,7 @@ def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> st
     drawn = [(output, share) for output, share in drawn if not math.isnan(share)]
     known = [share for _, share in drawn] or [1.0]
     bottom = _ROW * len(middles) + 4
-    axis = _Axis(min(*known, 1e-3) / 2, max(*known, 3.0) * 2, 176, _WIDTH - 12)
+    axis = _Axis(min(*known, 1e-3) / 2, max(*known, 3.0) * 2, 176, _WIDTH - 30)
     parts = []
     for name, y in middles.items():
         parts.append(_line(axis.start, y, axis.end, y, "line"))

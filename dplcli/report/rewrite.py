@@ -212,7 +212,6 @@ def rewrite_document(  # what was run, on what, and what is wanted of it
         chapters=lambda: _chapters(outcome),
         original=file,
         steps=lambda: _steps(outcome.applications),
-        nodes=outcome.computing,
         is_dry=outcome.is_dry,
     )
 
@@ -332,8 +331,8 @@ def _changes(outcome: RewriteOutcome, most: int | None = None) -> list[Part]:
     shown = sorted(sorted(changed, key=lambda row: -abs(row[2] - row[1]))[:most])
     left = len(changed) - len(shown)
     others = [f"{counted(left, 'other operator')} changed (--verbose shows them)"] if left else []
-    what = "all nodes" if outcome.computing == outcome.nodes else "all but Constant"
-    counts = [*shown, (what, *outcome.computing), ("bytes", *outcome.size)]
+    what = "all but Constant" if "Constant" in outcome.by_op else "all nodes"
+    counts = [*shown, (what, *outcome.nodes), ("bytes", *outcome.size)]
     rows = [(what, f"{old:,}", f"{new:,}") for what, old, new in counts]
     table = TextTable("operator", "before", "after", right=("before", "after"), rows=rows)
     count = len(outcome.applications)

@@ -255,6 +255,7 @@ class _Places(CutModels):
             if why.is_drawn != failure.is_drawn:
                 first, why = pair, failure
             (doubts if failure.is_drawn else objections)[first] = self._said(first, why)
+        objections, doubts = map(self._in_order, (objections, doubts))
         seen = [pair for pair in self.changed() if pair not in failed]
         unseen = dict(self._unseen(seen))
         noted = {
@@ -279,6 +280,10 @@ class _Places(CutModels):
             case=next(iter(self.feeds)),
             roundings={pair.original: self.roundings.get(pair.original, 0.0) for pair in changed},
         )
+
+    def _in_order(self, told: Mapping[Pair, str]) -> dict[Pair, str]:
+        """Return what is said of places, the first one that is computed first."""
+        return dict(sorted(told.items(), key=lambda item: self.order[item[0].original]))
 
     # Which places there are.
 

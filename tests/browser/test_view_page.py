@@ -398,3 +398,20 @@ def test_the_page_prints(draw: Draw, show: Open) -> None:
     assert item(page, "y float32").bounding_box()["y"] < 1_200
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert page.locator(".stage").get_attribute("viewBox") is None
+
+
+def test_a_level_opens_as_far_as_it_can_be_read(draw: Draw, show: Open) -> None:
+    """Of many large groups, those on the screen; the page says how many."""
+    model = parse("m (float[2] x) => (float[2] y) { y = Relu (x) }")
+    del model.graph.node[:]
+    ends = ["x", *(f"v{number}" for number in range(479)), "y"]
+    for number in range(480):
+        reads, makes = ends[number : number + 2]
+        name = f"/layer.{number // 60}/Relu_{number}"
+        model.graph.node.append(onnx.helper.make_node("Relu", [reads], [makes], name=name))
+    page = show(draw(model, depth=0))
+    assert page.locator(".item.scope").count() == 8
+    page.locator("#openAll").click()
+    assert 1 <= page.locator(".item.scope.open").count() < 8
+    assert items(page) <= 300
+    assert "of 8 groups opened" in page.locator("#status").inner_text()

@@ -327,6 +327,26 @@ def test_operators_that_the_model_does_not_have(explain: Explain, dpl: Dpl) -> N
     )
 
 
+@pytest.mark.parametrize(("count", "is_short"), [(20, False), (21, True)])
+def test_many_rules_that_lack_an_operator_are_summed_up(
+    dpl: Dpl, folder: Path, save: Save, *, count: int, is_short: bool
+) -> None:
+    """Those that came nearer are listed; --verbose lists all."""
+    save(CHAIN)
+    lacking = [(f"r{number}", "Exp(Tanh(x))") for number in range(count - 1)]
+    (folder / "rules.yaml").write_text(
+        rules(("near", "Relu(Neg(x.has_rank(4)))"), *lacking), encoding="utf-8"
+    )
+    short, whole = (
+        dpl("explain", "m.onnx", "-p", "rules.yaml", *more).out for more in ((), ("-v",))
+    )
+
+    assert ("t.r5" in short) != is_short
+    assert ("20 other rules cannot match: the model lacks Exp (20), Tanh (20)" in short) == is_short
+    assert "t.near" in short
+    assert "t.r5" in whole
+
+
 def test_the_largest_part_that_fits(explain: Explain) -> None:
     """Without a candidate for the root: the biggest inner part that fits, and who reads it."""
     model = """g (float[2] x) => (float[2] y, z) {

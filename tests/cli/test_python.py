@@ -220,6 +220,14 @@ def test_a_rule_that_is_none_is_said_to_be_none(model: Path, patterns: Any, mess
     assert raised.value.message == message
 
 
+def test_an_operator_alone_is_told_to_be_a_pattern_with_brackets(model: Path) -> None:
+    """Not to be a catalogue of a name that is near."""
+    with pytest.raises(dpl.DplError) as raised:
+        dpl.match(model, patterns="Conv")
+    assert raised.value.hint == "a pattern has brackets: 'Conv(...)' is any Conv"
+    assert dpl.match(model, patterns="Conv(...)").counts == {"custom.pattern": 3}
+
+
 def test_a_file_may_be_called_like_a_pattern(model: Path, folder: Path) -> None:
     """What exists is a file."""
     (folder / "rules (1).yaml").write_text(dpl.learn(model, nodes=["Relu_0"]).yaml)

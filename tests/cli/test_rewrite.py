@@ -969,3 +969,18 @@ def test_a_real_model_keeps_what_it_computes(dpl: Dpl, folder: Path, rewrites: R
     assert answer.code == 0, answer.err
     counts = Counter(ops(folder / "out.onnx"))
     assert counts == {"FusedConv": 2, "Conv": 1, "Add": 1, "MaxPool": 1}
+
+
+def test_a_constant_is_in_no_sum_of_nodes(dpl: Dpl, save: Save) -> None:
+    """It holds data: so a net has as many nodes for a rewrite as for a partition."""
+    save(
+        "g (float[2] x) => (float[2] y) "
+        "{ c = Constant <value_float = 2.0> () a = Mul (x, c) y = Relu (a) }"
+    )
+    rewritten = dpl("rewrite", "m.onnx", "-p", "prepare", "-o", "r.onnx", "--json", "-")
+    outlined = dpl("partition", "m.onnx", "-p", "Relu(Mul(x, c))", "-o", "p.onnx")
+
+    counts = json.loads(rewritten.out)["nodes"]
+    assert (counts["before"], counts["after"]) == (2, 2)
+    assert "the main graph went from 2 to 1 nodes" in outlined.out
+    assert "all but Constant" in dpl("rewrite", "m.onnx", "-p", "prepare", "-o", "s.onnx").out

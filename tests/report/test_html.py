@@ -286,3 +286,16 @@ def test_nothing_but_a_page_needs_templates() -> None:
         "import dplcli.cli.jobs; sys.exit('jinja2' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=200).returncode == 0  # noqa: S603
+
+
+@pytest.mark.parametrize(
+    ("is_idle", "ok", "mood"),
+    [(True, True, ""), (False, True, "yes"), (True, False, "no")],
+)
+def test_nothing_that_matches_is_no_success(*, is_idle: bool, ok: bool, mood: str) -> None:
+    """It is neither green nor red, unless somebody expected a match."""
+    document = replace(DOCUMENTS["two"], is_idle=is_idle, ok=ok)
+    verdict = re.search('<header class="verdict (.*)">', html_page(document))
+
+    assert verdict is not None
+    assert verdict[1] == mood

@@ -188,6 +188,27 @@ def test_the_case_that_fails_is_judged(save: Save, tmp_path: Path) -> None:
     assert found.regions.differing[0].startswith("Abs 'a'")
 
 
+def test_of_many_wrong_places_the_first_is_named_first(save: Save) -> None:
+    """Also where there are more in a row than are judged together."""
+
+    def net(*activation: str) -> str:
+        names = ["x", *(f"m{k}" for k in range(9)), "y"]
+        turns = zip(names, names[1:], range(10), strict=False)
+        told = " ".join(
+            " ".join(each.format(x=x, k=k) for each in activation) + f" {y} = MatMul (a{k}, w)"
+            for x, y, k in turns
+        )
+        weight = "float[4,4] w = {1,2,0,-1, 0,1,1,1, 1,-2,1,0, 0.5,0,1,2}"
+        return f"g (float[3,4] x) => (float[3,4] y) <{weight}> {{ {told} }}"
+
+    ours = save(net("s{k} = Sigmoid ({x})", "a{k} = Mul ({x}, s{k})"))
+    found = check(ours, save(net("a{k} = Relu ({x})"), "theirs"))
+    assert found.regions is not None
+    assert len(found.regions.differing) > 1
+    assert found.regions.differing[0].startswith("Mul 'a0'")
+    assert found.regions.places[0].original == "a0"
+
+
 @pytest.mark.parametrize(("early", "is_equivalent"), [("s", True), ("r", False)])
 def test_steps_that_move_in_front_of_a_transpose(
     save: Save, early: str, *, is_equivalent: bool
