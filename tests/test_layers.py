@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
     | {"pydantic", "ruamel"},
     "passes": {"errors", "keys", "ir", "analysis", "dpl", "catalog", "settings"},
-    "verify": {"errors", "files", "keys", "ir", "onnx_io", "analysis", "diff"}
+    "verify": {"errors", "files", "keys", "ir", "onnx_io", "shapes", "analysis", "diff"}
     | {"onnx", "onnxruntime"},
     "execute": {"errors", "files", "version", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
     "targets": {"errors", "keys", "ir", "onnx_io", "dpl", "verify", "jinja2"},
