@@ -590,7 +590,8 @@ class _Places(CutModels):
         for place, given in results.items():
             end = place.pair.original
             off = np.inf if isinstance(given, RunError) else _off(feeding.expected[end], given)
-            self.roundings[end] = max(off, self.roundings.get(end, 0.0))
+            if end not in self.roundings or not self._is_joined(place):
+                self.roundings[end] = max(off, self.roundings.get(end, 0.0))
             if isinstance(given, RunError):
                 reason = f"{feeding.what}: onnxruntime does not run it: {given}"
                 failures[place.pair] = _Failure(reason)
