@@ -191,11 +191,13 @@ class ViewOutcome(ModelOutcome):
         model: The model; the types of its values are inferred.
         costs: The floating-point operations of the nodes of which they are known.
         open_sizes: The dimensions of inputs that are not known, on which other costs depend.
+        layers: Parts of the main graph that are alike and make up most of it, each with its nodes.
     """
 
     model: Model
     costs: Mapping[Node, int] = field(default_factory=dict)
     open_sizes: tuple[str, ...] = ()
+    layers: Sequence[Sequence[Node]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ ROUNDING = re.compile(
 )
 HEADING = re.compile(r"^output +level +max abs ")
 SPREAD = re.compile(r"^(\S+\s+(?:disable|basic|extended|all))\s[\s▁▂▃▄▅▆▇█]+\s[\d,e+-]+$")
+NEED = re.compile(r"A run needs about .*?(?:free|\))\.$", re.DOTALL | re.MULTILINE)
 LARGEST = re.compile(r"^The largest error is .* of its tolerance, in \S+ at level \w+")
 
 Runner = Callable[[str], str]
@@ -155,8 +156,10 @@ def without_rounding(text: str) -> list[str]:
 
     How far two sums of the same terms are apart depends on the processor; that the verdict is
     ``ok`` does not. Nor does how wide a column is that holds it, or which level it is taken at.
+    Memory that is free is another each time.
     """
-    lines = [SPREAD.sub(r"\1 …", ROUNDING.sub(r"\1 …", line)) for line in tidy(text)]
+    lines = tidy(NEED.sub("A run needs …", text))
+    lines = [SPREAD.sub(r"\1 …", ROUNDING.sub(r"\1 …", line)) for line in lines]
     lines = [LARGEST.sub("The largest error is …", line) for line in lines]
     return [" ".join(line.split()) if HEADING.match(line) else line for line in lines]
 

@@ -70,7 +70,7 @@ class _ViewCommand(ModelCommand):
                 str(place), model, option="-o", mark=mark, kind=f"{form} that dpl wrote"
             )
         outcome = pipeline.view(cast("Path", model), chosen.shape)
-        picture = picture_of(outcome.model, outcome.label, chosen.scope)
+        picture = picture_of(outcome.model, outcome.label, chosen.scope, outcome.layers)
         found = opened(picture, chosen.open, chosen.depth)
         figures = NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes)
         viewed = Viewed(outcome.label, picture, found, outcome.notes, figures)

@@ -11,6 +11,8 @@ from dplcli.ir.operators import flops
 from dplcli.onnx_io import check_sizes, load_model, open_sizes
 from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ViewOutcome
+from dplcli.passes.repeat import find_layers
+from dplcli.settings import RepeatSettings
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
@@ -68,7 +70,12 @@ def view(
         notes=tuple(model.notes),
         costs={node: cost for node, cost in costs.items() if cost is not None},
         open_sizes=tuple(missing),
+        layers=find_layers(model, _LAYERS),
     )
+
+
+_LAYERS = RepeatSettings(min_repeats=3, min_nodes=20, min_saving=0.5)
+"""What is drawn as one."""
 
 
 def _is_inferred(model: Model) -> bool:

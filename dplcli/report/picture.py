@@ -56,7 +56,7 @@ class Box:
 
     Attributes:
         label: What is written on it.
-        kind: ``sheet``, ``scope`` or ``chunk``.
+        kind: ``sheet``, ``scope``, ``repeat`` (layers that are alike) or ``chunk``.
         items: What is in it, in topological order of the first node of each.
         size: How many nodes are in it, at any depth.
         first: The place of its first node in the sheet.
@@ -158,19 +158,22 @@ class Picture:
         return "region" if is_region(function) else "function"
 
 
-def picture_of(model: Model, label: str, scope: str | None = None) -> Picture:
+def picture_of(
+    model: Model, label: str, scope: str | None = None, layers: Sequence[Sequence[Node]] = ()
+) -> Picture:
     """Return the picture of a model, or of a part of it.
 
     Args:
         model: The model.
         label: Its name.
         scope: The part: a module scope such as ``encoder/layer.0``, or a function by its name.
+        layers: Parts of the main graph that are alike, which are drawn as one.
 
     Raises:
         UsageError: There is no such part.
     """
     picture = Picture(label)
-    first = _sheet(model.graph) if scope is None else _part(model, scope)
+    first = _sheet(model.graph, layers=layers) if scope is None else _part(model, scope)
     pending = [first]
     while pending:
         sheet = pending.pop(0)
@@ -268,7 +271,9 @@ def _meant(name: str, names: Iterable[str]) -> str:
     return did_you_mean(name, places) or some
 
 
-def _sheet(graph: Graph, function: Function | None = None) -> Sheet:
+def _sheet(
+    graph: Graph, function: Function | None = None, layers: Sequence[Sequence[Node]] = ()
+) -> Sheet:
     # A Constant that nobody outside looks for is only a constant.
     nodes = [
         node
@@ -289,7 +294,7 @@ def _sheet(graph: Graph, function: Function | None = None) -> Sheet:
         folded,
         inputs=[value for value in graph.inputs if not value.is_constant],
         outputs=list(dict.fromkeys(graph.outputs)),
-        root=_boxed(drawn, paths),
+        root=_boxed(drawn, _as_one(paths, layers), _alike(layers)),
         paths=paths,
         function=function,
     )
@@ -424,6 +429,25 @@ def _of_parameters(node: Node) -> tuple[str, ...]:
     return _common(paths)
 
 
+def _alike(layers: Sequence[Sequence[Node]]) -> str:
+    return f"{len(layers)} alike layers" if layers else ""
+
+
+def _as_one(
+    paths: Mapping[Node, tuple[str, ...]], layers: Sequence[Sequence[Node]]
+) -> Mapping[Node, tuple[str, ...]]:
+    """Return the modules of nodes with a group for each layer, and one round all of them."""
+    own = [[node for node in layer if node in paths] for layer in layers]
+    scopes = [_common([paths[node] for node in layer]) for layer in own]
+    outer = (*_common(scopes), _alike(layers))
+    layered = {
+        node: (*outer, f"layer {number}", *paths[node][len(scope) :])
+        for number, (layer, scope) in enumerate(zip(own, scopes, strict=True))
+        for node in layer
+    }
+    return {**paths, **layered}
+
+
 def _common(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
     found = []
     for parts in zip(*paths, strict=False):
@@ -440,11 +464,11 @@ class _Scope:
         self.inner: dict[str, _Scope] = {}
         self.nodes: list[tuple[int, Node]] = []
 
-    def box(self, label: str, kind: str) -> Box:
+    def box(self, label: str, kind: str, repeated: str) -> Box:
         """Return it as a box; a scope that holds a single thing is left out."""
         items: list[tuple[int, Item]] = [*self.nodes]
         for name, scope in self.inner.items():
-            box = scope.box(name, "scope")
+            box = scope.box(name, "repeat" if name == repeated else "scope", repeated)
             only = box.items[0]
             if len(box.items) > 1:
                 items.append((box.first, box))
@@ -458,15 +482,15 @@ class _Scope:
         return Box(label, kind, [item for _, item in items], first)
 
 
-def _boxed(nodes: list[Node], paths: Mapping[Node, tuple[str, ...]]) -> Box:
-    """Put the nodes of a sheet into boxes."""
+def _boxed(nodes: list[Node], paths: Mapping[Node, tuple[str, ...]], repeated: str = "") -> Box:
+    """Put the nodes of a sheet into boxes; the scope of layers that are alike is *repeated*."""
     top = _Scope()
     for place, node in enumerate(nodes):
         scope = top
         for part in paths[node]:
             scope = scope.inner.setdefault(part, _Scope())
         scope.nodes.append((place, node))
-    root = top.box("", "sheet")
+    root = top.box("", "sheet", repeated)
     places = {node: place for place, node in enumerate(nodes)}
     while (only := _only_box(root)) is not None:
         items = [*(item for item in root.items if item is not only), *only.items]
@@ -490,7 +514,9 @@ def _between_scopes(items: list[Item], places: Mapping[Node, int]) -> list[Item]
 def _only_box(root: Box) -> Box | None:
     """Return the scope that holds most of a sheet while no other is beside it: it says nothing."""
     inner = [item for item in root.items if isinstance(item, Box)]
-    return inner[0] if len(inner) == 1 and inner[0].size * 2 > root.size else None
+    if len(inner) != 1 or inner[0].kind == "repeat" or inner[0].size * 2 <= root.size:
+        return None
+    return inner[0]
 
 
 def _chunks(items: list[Item], places: Mapping[Node, int], most: int = MOST_ITEMS) -> list[Item]:
@@ -584,7 +610,7 @@ def _to_depth(picture: Picture, depth: int, *, with_calls: bool = False) -> Open
         inner: list[Item] = []
         for item in level:
             if isinstance(item, Box):
-                if item not in found.boxes:
+                if item not in found.boxes and (with_calls or item.kind != "repeat"):
                     found.boxes.add(item)
                     inner += item.items
             elif with_calls and item not in found.nodes:

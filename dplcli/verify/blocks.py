@@ -214,8 +214,10 @@ class InBlocks:
         for name in names:
             fed = [each[name] for each in values]
             known = stated.get(name)
-            if known is None or not (name in inputs or all(_fits(known, each) for each in fed)):
-                known = next((type_of(v, is_sized=False) for v in fed if v is not None), None)
+            is_shape = _is_shape(fed) and name not in inputs
+            is_told = known is not None and (name in inputs or all(_fits(known, v) for v in fed))
+            if is_shape or not is_told:
+                known = next((type_of(v, is_sized=is_shape) for v in fed if v is not None), None)
             if known is None:
                 raise RunError(f"the value {name!r} cannot be fed")
             types[name] = known
@@ -269,6 +271,12 @@ def _read_results(place: Path) -> list[Outputs] | None:
     except (OSError, ValueError, KeyError, EOFError, *ARCHIVE_ERRORS):
         return None
     return [runs[number] for number in sorted(runs)]
+
+
+def _is_shape(fed: Sequence[Feed]) -> bool:
+    """Tell whether values may be shapes: onnxruntime wants to know how many numbers these have."""
+    shapes = {v.shape for v in fed if isinstance(v, np.ndarray) and v.dtype.kind in "iu"}
+    return len(shapes) == 1 and len(next(iter(shapes))) == 1
 
 
 def _fits(stated: onnx.TypeProto, value: Feed) -> bool:

@@ -282,9 +282,8 @@ class Need:
         return self.weights + self.copies + self.values
 
     def __str__(self) -> str:
-        parts = f"weights {_gigabytes(self.weights)}, values {_gigabytes(self.values)}"
-        copies = f"onnxruntime's copies {_gigabytes(self.copies)}"
-        return f"about {_gigabytes(self.total)} GB ({parts}, {copies})"
+        parts = f"weights {_bytes(self.weights)}, values {_bytes(self.values)}"
+        return f"about {_bytes(self.total)} ({parts}, onnxruntime's copies {_bytes(self.copies)})"
 
 
 @dataclass(frozen=True)
@@ -329,7 +328,7 @@ class MemoryPlan:
     def __str__(self) -> str:
         said = f"A run needs {self.need}"
         if self.free is not None:
-            said += f"; {_gigabytes(self.free)} GB are free"
+            said += f"; {_bytes(self.free)} are free"
         if self.blocks == 1:
             return f"{said}."
         return (
@@ -337,8 +336,9 @@ class MemoryPlan:
         )
 
 
-def _gigabytes(size: int) -> str:
-    return f"{size / GIGABYTE:,.1f}"
+def _bytes(size: int) -> str:
+    is_small = size * 10 < GIGABYTE
+    return f"{size / 10**6:,.1f} MB" if is_small else f"{size / GIGABYTE:,.1f} GB"
 
 
 @dataclass(frozen=True)

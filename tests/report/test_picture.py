@@ -263,6 +263,31 @@ def test_a_weight_that_every_call_gives_is_a_constant_of_the_function() -> None:
     assert given == [{"q"}, set()]
 
 
+# Layers.
+
+
+def test_layers_that_are_alike_are_drawn_as_one() -> None:
+    """A group of all, closed until somebody asks, whatever else is there; modules stay inside."""
+    names = ["/m/0/a/Relu", "/m/0/a/Relu_1", "/m/0/Relu", "/m/1/a/Relu", "/m/1/a/Relu_1"]
+    model = ir_of(chain(["/m/Relu", *names, "/m/1/Relu", "/head/Relu"]))
+    nodes = [*model.graph]
+
+    drawn = picture_of(model, "m.onnx", layers=[nodes[1:4], nodes[4:7]])
+
+    assert tree(drawn.main.root.items) == [
+        "/m/Relu",
+        [
+            "2 alike layers",
+            ["layer 0", ["a", *names[:2]], names[2]],
+            ["layer 1", ["a", *names[3:]], "/m/1/Relu"],
+        ],
+        "/head/Relu",
+    ]
+    assert not opened(drawn).boxes
+    assert {box.label for box in opened(drawn, ["layer 1"]).boxes} == {"2 alike layers", "layer 1"}
+    assert len(opened(drawn, depth=2).boxes) == 3
+
+
 # What is open, and parts.
 
 

@@ -258,11 +258,26 @@ function makeModel(record) {
     );
     if (it.kind !== "root") return found;
     const { ins, outs } = wiring(box);
-    const ends = (numbers, kind, mark) =>
-      numbers.map((number) =>
-        item(`${mark}${number}`, kind, it, { value: values[number], label: values[number].name, prefix }),
-      );
-    return [...ends(ins, "input", "<"), ...found, ...ends(outs, "output", ">")];
+    const isShown = (node) => !node || !found.some((each) => isLikeOthers(node, each));
+    const ends = (numbers, kind, mark, at) =>
+      numbers
+        .filter((number) => at(values[number]).some(isShown))
+        .map((number) =>
+          item(`${mark}${number}`, kind, it, { value: values[number], label: values[number].name, prefix }),
+        );
+    const given = ends(ins, "input", "<", (value) => (value.readers.length ? value.readers : [null]));
+    return [...given, ...found, ...ends(outs, "output", ">", (value) => [value.producer])];
+  }
+
+  function holds(box, node) {
+    for (let at = (nodes[node.folded] ?? node).box; at >= 0; at = boxes[at].parent) if (boxes[at] === box) return true;
+    return false;
+  }
+
+  /* Of layers that are drawn as one, what comes in and leaves is shown of the first. */
+  function isLikeOthers(node, it) {
+    if (it.box?.kind !== "repeat" || isOpen(it)) return false;
+    return holds(it.box, node) && !holds(it.box.items[0].box, node);
   }
 
   function toggle(it, open = !isOpen(it)) {

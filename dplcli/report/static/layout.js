@@ -140,7 +140,8 @@ function makeLayout(model, colours) {
     const { edges, ins, outs } = model.wiringOf(it);
     const sides = isRoot ? [] : [...ins.map((value) => `<${value}`), ...outs.map((value) => `>${value}`)];
     for (const id of sides) graph.setNode(id, { width: PORT, height: 2 });
-    const { drawn, stubs } = withoutHubs(edges);
+    const shown = edges.filter(({ from, to }) => graph.hasNode(from) && graph.hasNode(to));
+    const { drawn, stubs } = withoutHubs(shown);
     for (const edge of drawn) graph.setEdge(edge.from, edge.to, { weight: Math.min(4, edge.values.length) });
     pin(graph, sides);
     dagre.layout(graph);
