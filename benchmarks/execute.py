@@ -269,9 +269,7 @@ FORMS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 def speed(nets: Sequence[str], forms: Sequence[str], rounds: int, threads: int) -> None:
     """Time each net in each form and arithmetic; print a row for each."""
-    print(
-        "| net | form | products in | calls | stock, ms | with oneDNN, ms | ratio | middle half |"
-    )
+    print("| net | form | math | calls | stock, ms | with oneDNN, ms | ratio | middle half |")
     print("|---|---|---|---|---|---|---|---|")
     maths = ("fp32", "bf16") if Library().has_bf16 else ("fp32",)
     with tempfile.TemporaryDirectory() as folder:
