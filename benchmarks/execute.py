@@ -195,7 +195,7 @@ def decoder(path: Path, tokens: int, past: int, layers: int = 4) -> None:
     eighth, two, least = (net.number(np.array(each, np.float32)) for each in (0.125, 2, 1e-6))
     before = np.triu(np.full((tokens, past + tokens), -1e9, np.float32), past + 1)
     mask, last, x = net.number(before), net.number(np.array([-1])), "x"
-    shapes = {"x": (1, tokens, width)}
+    shapes: dict[str, tuple[int, ...]] = {"x": (1, tokens, width)}
 
     def normal(x: str) -> str:
         square = net.op("ReduceMean", net.op("Pow", x, two), axes=[-1])
@@ -229,12 +229,12 @@ def decoder(path: Path, tokens: int, past: int, layers: int = 4) -> None:
 def steps(build: Callable[[Path], None], shape: tuple[int, ...]) -> Callable[[Path], None]:
     """Quantise a net of one input as onnxruntime does: QDQ, weights by channel."""
 
-    class Reader(CalibrationDataReader):
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # has no types
         def __init__(self) -> None:
             random = np.random.default_rng(0)
             self._left = [{"x": random.standard_normal(shape, np.float32)} for _ in range(2)]
 
-        def get_next(self) -> dict[str, np.ndarray] | None:  # type: ignore[override]
+        def get_next(self) -> dict[str, np.ndarray] | None:
             return self._left.pop() if self._left else None
 
     def quantised(path: Path) -> None:
@@ -270,9 +270,7 @@ FORMS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 def speed(nets: Sequence[str], forms: Sequence[str], rounds: int, threads: int) -> None:
     """Time each net in each form and arithmetic; print a row for each."""
-    print(
-        "| net | form | products in | calls | stock, ms | with oneDNN, ms | ratio | middle half |"
-    )
+    print("| net | form | math | calls | stock, ms | with oneDNN, ms | ratio | middle half |")
     print("|---|---|---|---|---|---|---|---|")
     maths = ("fp32", "bf16") if Library().has_bf16 else ("fp32",)
     with tempfile.TemporaryDirectory() as folder:
