@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, islice, permutations
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.analysis.pairing import Difference
-    from dplcli.dpl.rule import Opsets, RewriteEscapePolicy
+    from dplcli.dpl.rule import Exempt, Opsets, RewriteEscapePolicy
     from dplcli.ir import Model, Node, TensorType, Value
     from dplcli.outcomes import Delivery, Trial
     from dplcli.passes.rewrite import Rewriting
@@ -607,9 +607,13 @@ class _RuleWriter:
         return rule
 
     def _first_opset(self, nodes: Iterable[Node]) -> int:
-        """Return the first opset of the standard that has all operators of *nodes*."""
-        versions = (self.schemas.versions(n.op_type, "") for n in nodes if not n.domain)
-        return max((min(schema.since for schema in each) for each in versions), default=0)
+        """Return the first opset that has all operators of *nodes*, with no more inputs needed."""
+        firsts = [0]
+        for node in nodes:
+            versions = [] if node.domain else list(self.schemas.versions(node.op_type, ""))
+            fitting = [v.since for v in versions if v.min_inputs <= len(node.inputs)]
+            firsts += [min(fitting)] if fitting else []
+        return max(firsts)
 
 
 _LONG = 60
@@ -965,6 +969,11 @@ class _Learner:
             if any(trial.verdict != "passed" for trial in trials):
                 break
         wrong = [trial for trial in trials if trial.verdict == "failed"]
+        # A rule that is wrong for odd numbers alone says so.
+        odd = re.search(r"\(say except: \[(\w+)\]", wrong[-1].reason) if wrong else None
+        if odd is not None and odd[1] not in rule.excepted:
+            told = replace(rule, excepted=(*rule.excepted, cast("Exempt", odd[1])))
+            return self._tried(told, places, is_draft=is_draft)
         untried = (trial for trial in trials if trial.verdict == "not tried")
         trial = wrong[-1] if wrong else next(untried, trials[-1])
         if wrong and rule.examples and not trial.counterexample:  # its own example is one

@@ -371,7 +371,8 @@ class Sampler:
             data = np.nan_to_num(data, nan=1.0) if kind in _BYTES else data
             data = np.clip(data, -limit, limit)
         self.made.constants[name] = as_type(np.asarray(data), kind)
-        return chosen
+        self.types[name] = (kind, self.made.constants[name].shape)
+        return self.types[name][1]
 
     def _readers(self, name: str) -> Iterator[tuple[str, int]]:
         """Yield what reads a value, and what reads results that have its element type."""
@@ -411,7 +412,8 @@ class Sampler:
 
     def _constant(self, name: str, shape: Shape, *, positive: bool) -> NDArray[np.float64]:
         if name in self.wishes.close and not self._dares(_RARELY):
-            shape = () if self._dares(1.0) and self._dares(_HALF) else shape
+            if self._dares(_HALF):  # one number, which may add rank to what it is applied to
+                shape = (1,) * int(self.random.integers(self.rank + 2))
             return np.full(shape, self.wishes.close[name])
         kind = str(self._one_of(_KINDS if self._dares(0.7) else _USUAL))
         if positive and not self._dares(_RARELY):

@@ -336,6 +336,35 @@ def test_a_rule_that_is_wrong_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            (
+                "g (float[2,3] x) => (float[2,3] y) <int64[1] n = {-1}> "
+                "{ a = Exp (x) b = ReduceSum (a, n) y = Div (a, b) }"
+            ),
+            "g (float[2,3] x) => (float[2,3] y) { y = Softmax (x) }",
+            "    except:\n      - inf\n",
+        ),
+        (
+            (
+                "g (float[4,3] a, float[4,5] b) => (float[3,5] y) "
+                "{ t = Transpose <perm = [1, 0]> (a) y = MatMul (t, b) }"
+            ),
+            "g (float[4,3] a, float[4,5] b) => (float[3,5] y) { y = Gemm <transA = 1> (a, b) }",
+            "    opsets:\n      - 11\n",
+        ),
+    ],
+)
+def test_says_for_what_a_rule_holds(tmp_path: Path, before: str, after: str, said: str) -> None:
+    """Not for infinities; not for opsets in which a Gemm has three inputs."""
+    outcome = learned(tmp_path, before, after)
+    assert [item.trial.verdict for item in outcome.learned] == ["passed"]
+    assert said in outcome.yaml
+
+
+@pytest.mark.long
 def test_says_where_the_rules_do_more(tmp_path: Path) -> None:
     """What the second model has as before, a rule changes all the same."""
     before = """g (float[2] x) => (float[2] y) {
