@@ -590,8 +590,8 @@ class _Places(CutModels):
         for place, given in results.items():
             end = place.pair.original
             off = np.inf if isinstance(given, RunError) else _off(feeding.expected[end], given)
-            alone = 0.0 if self._is_joined(place) else off  # what is joined may not be its doing
-            self.roundings[end] = max(self.roundings.get(end, off), alone)
+            own = 0.0 if self._is_joined(place) else off  # what is joined may not be its doing
+            self.roundings[end] = max(self.roundings.get(end, off), own)
             if isinstance(given, RunError):
                 reason = f"{feeding.what}: onnxruntime does not run it: {given}"
                 failures[place.pair] = _Failure(reason)
