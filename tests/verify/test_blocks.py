@@ -236,7 +236,7 @@ def test_need_is_told_before_anything_runs(
     decoder(tmp_path / "a.onnx", weights="fp16")
     monkeypatch.setattr(blocks, "free_memory", lambda: 1000)
 
-    with pytest.raises(VerificationError, match=r"not enough memory: a run needs about 0\.\d MB"):
+    with pytest.raises(VerificationError, match=r"not enough memory: a run needs about [\d.]+ MB"):
         verify_equivalence(tmp_path / "a.onnx", tmp_path / "a.onnx", FORCED)
 
     assert not sessions
