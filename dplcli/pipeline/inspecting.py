@@ -11,7 +11,6 @@ from dplcli.ir.operators import flops
 from dplcli.onnx_io import check_sizes, load_model, open_sizes
 from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ViewOutcome
-from dplcli.passes.repeat import find_layers
 from dplcli.settings import RepeatSettings
 from dplcli.shapes import Knowledge
 
@@ -62,6 +61,8 @@ def view(
     def shape_of(value: Value) -> Shape | None:
         kind = types.get(value) or value.inferred_type()
         return None if kind is None else kind.shape
+
+    from dplcli.passes.repeat import find_layers  # noqa: PLC0415  # matches need no layers
 
     costs = {node: flops(node, shape_of) for graph in model.graphs() for node in graph}
     return ViewOutcome(

@@ -159,7 +159,7 @@ _NUMBERS: dict[str, tuple[float, ...]] = {
 SWITCHES = frozenset(
     {"keepdims", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB"}
     | {"allowzero", "upper", "largest", "select_last_index", "noop_with_empty_axes", "fmod"}
-    | {"saturate", "sorted", "storage_order", "training_mode", "exclude_outside"}
+    | {"sorted", "storage_order", "training_mode", "exclude_outside"}
     | {"detect_negative", "detect_positive", "align_corners", "antialias", "is_causal"}
     | {"interleaved", "inverse", "onesided", "periodic", "linear_before_reset", "input_forget"}
 )

@@ -194,6 +194,13 @@ class CastLike(_Own):
         return self._ask(x, like, **attributes)
 
 
+class ReduceLogSumExp(_Own):
+    """onnx's own operator, which fails for a number alone."""
+
+    def _run(self, x: Float64s, *axes: Float64s, **attributes: Value) -> Values:
+        return self._ask(x, *axes, **attributes) if np.ndim(x) else (x,)
+
+
 def _check_cast(x: Float64s, to: int) -> None:
     if to in _ONE_WAY_OR_ANOTHER and x.dtype.kind not in "biuOSTU":
         raise NotImplementedError("a cast of floats to text, or to integers of 2 or 4 bits")
@@ -362,7 +369,7 @@ class _Evaluator(ReferenceEvaluator):
     _operators: ClassVar[Sequence[type[OpRun]]] = (
         *(BatchNormalization, Cast, CastLike, ConvTranspose, Dropout, GRU, Hardmax, LogSoftmax),
         *(LpNormalization, LpPool, LRN, LSTM, MaxPool, MaxUnpool, QLinearConv, ReduceSumSquare),
-        *(Resize, RNN, RoiAlign, Scan, Softmax),
+        *(ReduceLogSumExp, Resize, RNN, RoiAlign, Scan, Softmax),
     )
 
     def __init__(self, *given: Value, **named: Value) -> None:

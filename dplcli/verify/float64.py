@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import AttributeProto, TensorProto
 
 from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io.convert import all_scopes
@@ -128,6 +128,11 @@ def _widen(node: NodeProto) -> None:
     for name in _STATED_TYPE:
         if name in given and given[name].i in _COARSER:
             given[name].i = TensorProto.DOUBLE
+    if node.op_type == "GroupNormalization":  # its body casts, which those of others do not
+        given.setdefault(
+            "stash_type", node.attribute.add(name="stash_type", type=AttributeProto.INT)
+        )
+        given["stash_type"].i = TensorProto.DOUBLE
     if node.op_type == "ConstantOfShape" and "value" not in given:
         zero = onnx.numpy_helper.from_array(np.zeros(1, np.float32))
         node.attribute.append(onnx.helper.make_attribute("value", zero))
