@@ -160,7 +160,7 @@ MODELS = {
         "cublas.matmul_bias": 30,
         "cublas.matmul": 12,
     },
-    "gpt2-dynamo20": {"cublas.matmul_bias": 48, "cublas.matmul": 13},
+    "gpt2-dynamo20": {"cublas.matmul_bias": 48, "cublas.matmul": 25},
     "bert-dynamo23": {
         "cublas.matmul_transposed_bias": 1,
         "cublas.matmul_bias_gelu": 12,
@@ -170,7 +170,7 @@ MODELS = {
         "cublas.matmul_transposed_bias_relu": 6,
         "cublas.matmul_transposed_bias": 6,
         "cublas.matmul_bias": 24,
-        "cublas.matmul": 7,
+        "cublas.matmul": 13,
     },
     "vit-legacy17-half": {
         "cublas.matmul_transposed_bias": 1,
@@ -180,7 +180,7 @@ MODELS = {
     },
     "distilbert-dynamo18-qdq-static": {
         "cublas.matmul_transposed_bias": 2,
-        "cublas.matmul": 42,
+        "cublas.matmul": 48,
     },
 }
 
