@@ -100,7 +100,7 @@ RELU = "Max(x, CastLike(const(), _))"
         (["Neg(MatMul(x, w)) | MatMul(x, w)"], 4),
         (['call("aten_silu", MatMul(x, w))', "MatMul(x, w)"], 4),
         (['call("", x, ...)'], 5),
-        (["op()(...)"], 22),
+        (["op()(...)"], 18),
     ],
     ids=["parts", "branches", "calls", "any-call", "anything"],
 )
