@@ -126,18 +126,20 @@ class _RuleWriter:
         schemas: The operators.
         general: Whether attributes are captured where the new nodes can be described by them,
             rather than kept.
+        carries: Whether new nodes take over the attributes of old ones, also such as no place has.
 
     Raises:
         NoRuleError: What the new nodes have cannot be described.
     """
 
     def __init__(
-        self, places: Sequence[ChangedPlace], schemas: OnnxSchemas, *, general: bool
+        self, places: Sequence[ChangedPlace], schemas: OnnxSchemas, *, general: bool, carries: bool
     ) -> None:
         self.places = places
         self.first = places[0]
         self.schemas = schemas
         self.general = general
+        self.carries = carries
         self.names = PatternNames(())
         self.node_names, self.leaf_names = _names_at(self.first, self.names)
         self.attributes = _in_common([list(map(attributes_of, p.nodes)) for p in places])
@@ -208,7 +210,7 @@ class _RuleWriter:
     def pair_nodes(self) -> None:
         """Choose for each new node an old one of its operator, whose attributes it keeps."""
         taken: set[int] = set()
-        for made, node in enumerate(self.first.made):
+        for made, node in enumerate(self.first.made if self.carries else ()):
             alike = [
                 (len(self._same_attributes(old, made)), -old)
                 for old, other in enumerate(self.first.nodes)
@@ -947,9 +949,13 @@ class _Learner:
             name = f"{word}_{number}"
         doc = f"Learned from {counted(len(places), 'place')}, one at {_listed(places[0].nodes)}."
         reasons = []
-        for general in (True, False):
+        writer: _RuleWriter | None = None
+        for general, carries in ((True, True), (False, True), (False, False)):
+            if not carries and not (writer and writer.carried):
+                break
+            writer = _RuleWriter(places, self.schemas, general=general, carries=carries)
             try:
-                rule = self._checked(_RuleWriter(places, self.schemas, general=general).rule(name))
+                rule = self._checked(writer.rule(name))
             except NoRuleError as error:
                 reasons.append(error)
                 continue
