@@ -287,7 +287,7 @@ class _Build:
             if coverage:
                 covered = coverage["nodes"] / coverage["of"] if coverage["of"] else 0.0
         limits = self.task.budgets
-        nodes = pipeline.inspect(made).graph.computing if limits.nodes is not None else 0
+        nodes = pipeline.inspect(made).graph.computing_count if limits.nodes is not None else 0
         growth = None
         if limits.growth is not None:
             growth = 100 * (size_of(made) / size_of(self.task.model) - 1)

@@ -691,7 +691,7 @@ def has_depth(product: ValueFacts) -> bool:
     """Tell whether *product* sums over something, unless it has no elements.
 
     Raises:
-        UnknownFactError: Neither is known of the sizes.
+        UnknownFactError: The sizes that are known prove neither.
     """
     left, right = _operands(product)
     is_at_least = product.subject.graph.model.memory(Knowledge).algebra.is_at_least

@@ -115,7 +115,7 @@ class Graph:
         return scope_of(self)
 
     @property
-    def computing(self) -> int:
+    def computing_count(self) -> int:
         """How many of its nodes compute something: a Constant holds data."""
         return sum(node.op_type != "Constant" or bool(node.domain) for node in self)
 
@@ -386,9 +386,9 @@ class Model:
         return sum(graph.node_count for graph in self.graphs())
 
     @property
-    def computing(self) -> int:
+    def computing_count(self) -> int:
         """How many of its nodes compute something, those in bodies and functions included."""
-        return sum(graph.computing for graph in self.graphs())
+        return sum(graph.computing_count for graph in self.graphs())
 
     def protect(self, value: Value, holder: str) -> None:
         """Let *value* count as returned, since something beside the graph names it.

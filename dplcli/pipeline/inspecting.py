@@ -48,6 +48,7 @@ def view(
     """
     model = inspect(model_path)
     model.inferred_types()
+    from dplcli.passes.repeat import find_layers  # noqa: PLC0415  # only for a drawing
     from dplcli.verify.check import sizes_and_shapes  # noqa: PLC0415  # only for a drawing
 
     sizes, shapes, model.sums = sizes_and_shapes(shape or {})
@@ -61,8 +62,6 @@ def view(
     def shape_of(value: Value) -> Shape | None:
         kind = types.get(value) or value.inferred_type()
         return None if kind is None else kind.shape
-
-    from dplcli.passes.repeat import find_layers  # noqa: PLC0415  # matches need no layers
 
     costs = {node: flops(node, shape_of) for graph in model.graphs() for node in graph}
     return ViewOutcome(

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, islice, permutations
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -56,7 +56,13 @@ from dplcli.pipeline.places import (
     read_place,
     stated_attributes,
 )
-from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure, unknown_operator
+from dplcli.pipeline.proving import (
+    DEFAULT_TRIALS,
+    Trier,
+    exemption_of,
+    same_structure,
+    unknown_operator,
+)
 from dplcli.pipeline.writing import check_result, say_nothing
 from dplcli.verify import Check
 
@@ -67,7 +73,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.analysis.pairing import Difference
-    from dplcli.dpl.rule import Exempt, Opsets, RewriteEscapePolicy
+    from dplcli.dpl.rule import Opsets, RewriteEscapePolicy
     from dplcli.ir import Model, Node, TensorType, Value
     from dplcli.outcomes import Delivery, Trial
     from dplcli.passes.rewrite import Rewriting
@@ -952,7 +958,7 @@ class _Learner:
         writer: _RuleWriter | None = None
         for general, carries in ((True, True), (False, True), (False, False)):
             if not carries and not (writer and writer.carried):
-                break
+                break  # it would be the same rule
             writer = _RuleWriter(places, self.schemas, general=general, carries=carries)
             try:
                 rule = self._checked(writer.rule(name))
@@ -976,9 +982,9 @@ class _Learner:
                 break
         wrong = [trial for trial in trials if trial.verdict == "failed"]
         # A rule that is wrong for odd numbers alone says so.
-        odd = re.search(r"\(say except: \[(\w+)\]", wrong[-1].reason) if wrong else None
-        if odd is not None and odd[1] not in rule.excepted:
-            told = replace(rule, excepted=(*rule.excepted, cast("Exempt", odd[1])))
+        odd = exemption_of(wrong[-1].reason) if wrong else None
+        if odd is not None and odd not in rule.excepted:
+            told = replace(rule, excepted=(*rule.excepted, odd))
             return self._tried(told, places, is_draft=is_draft)
         untried = (trial for trial in trials if trial.verdict == "not tried")
         trial = wrong[-1] if wrong else next(untried, trials[-1])

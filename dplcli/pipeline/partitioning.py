@@ -69,7 +69,7 @@ def inline(model_path: Path, settings: InlineSettings) -> InlineOutcome:
     model = job.open()
     job.protect(model, set())
     functions, only = _chosen(model, settings)
-    before, count = model.graph.computing, len(model.functions)
+    before, count = model.graph.computing_count, len(model.functions)
     is_sorted = is_modified(model)
     job.say("inlining")
     inlining = inline_functions(model, functions, only)
@@ -77,7 +77,7 @@ def inline(model_path: Path, settings: InlineSettings) -> InlineOutcome:
         label=model_path.name,
         inlining=inlining,
         notes=(*model.notes, *losses(model)),
-        nodes=(before, model.graph.computing),
+        nodes=(before, model.graph.computing_count),
         functions=count,
         is_sorted=is_sorted,
     )
@@ -252,10 +252,10 @@ class _PartitionJob(WriteJob):
 
         self.say("preparing")
         rules, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
-        self.nodes, before = model.graph.computing, model.computing
+        self.nodes, before = model.graph.computing_count, model.computing_count
         done = rewrite(model, rules)
         counts = {rule: count for rule, count in done.counts.items() if count}
-        self.preparation = Preparation(counts, done.rounds, (before, model.computing))
+        self.preparation = Preparation(counts, done.rounds, (before, model.computing_count))
         if not is_modified(model):
             return model
         self.prepared = model
@@ -300,7 +300,7 @@ def _merged(
         regions = merge_partitions(model, {rule.name for rule in rules})
         left_out = light_matches(outcome.selection, outcome.partitions, regions, light)
         if not left_out or not settings.prune:
-            nodes = (outcome.nodes[0], model.graph.computing)
+            nodes = (outcome.nodes[0], model.graph.computing_count)
             return outlined._replace(outcome=replace(outcome, regions=tuple(regions), nodes=nodes))
         light |= left_out
         job.say("matching")
@@ -315,7 +315,7 @@ def _outline_matches(
     settings: PartitionSettings,
     light: Mapping[int, str] = MappingProxyType({}),
 ) -> _Outlined:
-    before, is_sorted = model.graph.computing, is_modified(model)
+    before, is_sorted = model.graph.computing_count, is_modified(model)
     chosen = select_matches(model, rules)
     # Refuse the matches at the positions for which there is a reason.
     matches, refused = [], list(chosen.refused)
@@ -339,7 +339,7 @@ def _outline_matches(
         selection=selection,
         notes=tuple(model.notes),
         partitions=tuple(partitions),
-        nodes=(before, model.graph.computing),
+        nodes=(before, model.graph.computing_count),
         is_sorted=is_sorted,
         hints=hints,
     )
@@ -390,7 +390,7 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
 def _outline_blocks(model: Model, options: RepeatSettings, say: Progress) -> RepeatOutcome:
     from dplcli.passes.repeat import outline_repeats  # noqa: PLC0415  # only here
 
-    before, is_sorted = model.graph.computing, is_modified(model)
+    before, is_sorted = model.graph.computing_count, is_modified(model)
     say("searching for repeated blocks")
     result = outline_repeats(model, options)
     partitions = [p for family in result.families for p in family.partitions]
@@ -400,7 +400,7 @@ def _outline_blocks(model: Model, options: RepeatSettings, say: Progress) -> Rep
         selection=result.selection,
         notes=(*model.notes, *losses(model, in_calls=True)),
         partitions=tuple(partitions),
-        nodes=(before, model.graph.computing),
+        nodes=(before, model.graph.computing_count),
         families=tuple(result.families),
         is_sorted=is_sorted,
     )

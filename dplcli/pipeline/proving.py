@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from dplcli.catalog.lint import Problem
 from dplcli.catalog.sketch import Instance, NoInstanceError, instances, sketches
 from dplcli.dpl.pattern import CallPattern, OpName
 from dplcli.dpl.replacement import RewriteRule
-from dplcli.dpl.rule import PatternRule
+from dplcli.dpl.rule import Exempt, PatternRule
 from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted, some_of
 from dplcli.files import temporary_folder
@@ -815,7 +815,7 @@ class _Attempts:
         ):
             note = f"results differ {where}, by rounding or in the kernels" if word else ""
         else:
-            return f"{wrong}, {where} (say except: [{word}] if that may be)" if word else wrong
+            return f"{wrong}, {where} {_ADVICE.format(word)}" if word else wrong
         if note:
             self.notes[note] = None
         return ""
@@ -836,6 +836,14 @@ class _Attempts:
         if self.refusals:
             return "no graph was found that the pattern fits"
         return why or "no valid graph was found for the pattern"
+
+
+_ADVICE = "(say except: [{}] if that may be)"
+
+
+def exemption_of(reason: str) -> Exempt | None:
+    """Return the kind of odd numbers for which alone a rule failed; None for usual ones."""
+    return next((kind for kind in get_args(Exempt) if _ADVICE.format(kind) in reason), None)
 
 
 def _may_have(declared: Shape | None, shape: Sequence[int]) -> bool:
@@ -957,7 +965,8 @@ def _rounds_by_cast(graph: Instance) -> bool:
         for node in graph.nodes
         if node.op_type == "Cast" and isinstance(to := node.attributes.get("to"), int)
     ]
-    most = max((n for n in (*types.values(), *dict(casts).values()) if n < math.inf), default=0)
+    floats = [n for n in (*types.values(), *(digits for _, digits in casts)) if n < math.inf]
+    most = max(floats, default=0)
     return any(digits < types.get(read, most) for read, digits in casts)
 
 

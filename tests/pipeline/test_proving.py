@@ -15,7 +15,7 @@ from dplcli.onnx_io.read import model_from_text
 from dplcli.pipeline.catalogs import load_catalog_rules
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
 from dplcli.pipeline.sampling import wishes_of
-from tests.helpers import one_in, thinned
+from tests.helpers import one_in, shipped_rewrites, thinned
 
 if TYPE_CHECKING:
     from dplcli.dpl.replacement import GraphBuilder, RewriteFunction
@@ -327,3 +327,11 @@ def largest_of_two(match: Match, build: GraphBuilder) -> object:
 def test_tries_functions_likewise(replacement: RewriteFunction, verdict: str) -> None:
     """On graphs made up for the pattern, as a text."""
     assert made_up(of_function(replacement)).verdict == verdict
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["group_normalization", "reduce_log_sum_exp"])
+def test_what_is_gone_in_float64_is_rounding(name: str) -> None:
+    """Where a float32 is cast to float32, where groups say float32, and for a number alone."""
+    rule = next(item for item in shipped_rewrites("fuse") if item.name == name)
+    assert {trial.verdict for trial in Trier(SCHEMAS).trials(rule)} <= {"passed", "by example"}

@@ -102,3 +102,22 @@ def test_what_is_fed_keeps_its_form() -> None:
     found = wide_feed([np.ones(2, np.float32), np.ones(2, np.int64)])
     assert isinstance(found, list)
     assert [array.dtype.name for array in found] == ["float64", "int64"]
+
+
+def test_groups_are_normalised_in_float64() -> None:
+    """Not in float32, which is what a GroupNormalization says of itself by default."""
+    opset = '<ir_version: 10, opset_import: ["" : 21]>'
+    whole = f"""{opset} g (float[2,4,3] x, float[4] s, float[4] b) => (float[2,4,3] y) {{
+        y = GroupNormalization <num_groups = 2> (x, s, b) }}"""
+    spelt = f"""{opset} g (float[2,4,3] x, float[2] s, float[2] b) => (float[2,4,3] y)
+        <int64[3] t = {{0,2,-1}}, int64[3] h = {{2,4,3}}> {{
+        r = Reshape (x, t) i = InstanceNormalization (r, s, b) y = Reshape (i, h) }}"""
+    x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
+    one, other = (
+        run(
+            in_float64(proto_from_text(text)),
+            {"x": wide_feed(x), "s": np.ones(count), "b": np.zeros(count)},
+        )[0]
+        for text, count in ((whole, 4), (spelt, 2))
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-7)  # epsilon is a float32
