@@ -160,7 +160,7 @@ _EXACT = 1e-9
 _FAR = 2.0**-6
 """The share of the largest element beyond which no rounding is looked for."""
 
-ROUNDED_AGAIN = 16.0
+ROUNDED_AGAIN = 4.0
 """How many times as far as a unit in the last place of constants moves it, a value may move: what
 is computed in advance may be rounded in several steps."""
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import product, repeat
+from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -44,8 +44,16 @@ from onnx import TensorProto
 from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
-from dplcli.ir.operators import BOUNDED_BY_SIZE, BOUNDING, MEASURING, UNROUNDED, WEIGHT_AXES
+from dplcli.ir.operators import (
+    BOUNDED_BY_SIZE,
+    BOUNDING,
+    INDEXED,
+    MEASURING,
+    UNROUNDED,
+    WEIGHT_AXES,
+)
 from dplcli.onnx_io.convert import file_of
+from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify import compare, float64
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
@@ -74,13 +82,17 @@ _NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
 _INDICES = frozenset({"int32", "int64", "bool"})
 """Types of sizes and places: steps on two ways to one result are easily taken for each other."""
 
-CHOOSERS = frozenset({"Gather", "GatherND", "GatherElements", "Slice"})
+_CHOOSERS = frozenset({op for op, _ in INDEXED} | {"GatherND", "Slice"})
+"""Operators of which inputs choose rows."""
 
 _HELD = 1 << 29
 """How many bytes of the original's values are held at once; one place may need more."""
 
 _JOINED = 8
 """How often in a row a place that gives other numbers is joined with those that read it."""
+
+_JOINED_MANNERS: tuple[Manner, ...] = (*MANNERS, *("mixed", "wide") * 12)
+"""How it is drawn for a joined place: what differs inside may show seldom at its end."""
 
 _MOST_TOLD = 3
 """Of how many values it is told what the inputs reach."""
@@ -377,7 +389,7 @@ class _Places(CutModels):
         """
         if place.pair.candidate in self.joined:
             return None
-        held: list[set[tuple[int, bool]]] = [set(), set()]  # and whether sizes are cut off there
+        held: list[dict[tuple[int, bool], list[NodeProto]]] = [{}, {}]  # and if sizes are cut off
         for side, nodes in zip(self.sides, place.nodes, strict=True):
             for node in nodes:
                 stored = map(side.stored, node.input) if node.op_type in BOUNDING else ()
@@ -385,8 +397,8 @@ class _Places(CutModels):
                 for tensor in filter(None, stored):
                     values = None if tensor.data_type != TensorProto.INT64 else small_values(tensor)
                     if values is not None and values.size <= _FEW_SIZES:
-                        numbers = map(abs, values.reshape(-1).tolist())
-                        held[side.place].update(zip(numbers, repeat(cuts_off)))
+                        for number in map(abs, values.reshape(-1).tolist()):
+                            held[side.place].setdefault((number, cuts_off), []).append(node)
         shapes = {
             value.shape
             for feeds in self.feeds.values()
@@ -397,8 +409,22 @@ class _Places(CutModels):
         # A batch may be large where lengths are not; what is fixed can be cut off, but is not met.
         sizes = {size for shape in shapes for size in (shape[1:] if len(shape) > 1 else shape)}
         met = {True: max(sizes, default=0), False: max(sizes - self._fixed_sizes, default=0)}
-        alone = [n for n, cuts_off in held[0] ^ held[1] if met[cuts_off] + 1 < n < _ENDLESS]
+        alone = {
+            number
+            for which, own in enumerate(held)
+            for (number, cuts_off), nodes in own.items()
+            if (number, cuts_off) not in held[1 - which]
+            and met[cuts_off] + 1 < number < _ENDLESS
+            and any(not self._is_settled(which, node) for node in nodes)
+        }
         return min(alone, default=None) if self._has_sizes(place) else None
+
+    def _is_settled(self, which: int, node: NodeProto) -> bool:
+        """Tell whether a node of one of the models gives the same numbers, whatever is fed."""
+        graph = self.models[which].graph
+        known = graph.model.memory(Knowledge)
+        made = [graph.values.get(name) for name in node.output]
+        return all(value is not None and known.array(value) is not None for value in made)
 
     @cached_property
     def _fixed_sizes(self) -> set[int]:
@@ -643,7 +669,7 @@ class _Places(CutModels):
 
     def _hidden(self, place: Place, feeding: Feeding, *, is_same: bool) -> _Failure | None:
         """Say what is wrong with a place that gives the same, if something is."""
-        if self._stores_something_else(place.pair):
+        if self._stores_something_else(place):
             return _Failure("rows differ that no input chose", is_final=True)
         if not self._is_joined(place):
             return None
@@ -724,18 +750,18 @@ class _Places(CutModels):
         return _Failure(reason, is_misfit=is_guess or not fits, fits=fits, apart=apart)
 
     def _may_be_unsteady(self, place: Place, feeding: Feeding) -> bool:
-        """Tell whether the original's own last bits may excuse a difference.
+        """Tell whether the original's own last bits may excuse a difference."""
+        if all(node.op_type in UNROUNDED for node in place.nodes[0]):
+            return False
+        return feeding.manner is not None or (place.hides and self._may_round_elsewhere(place))
+
+    def _may_round_elsewhere(self, place: Place) -> bool:
+        """Tell whether a difference may be one of rounding to steps.
 
         Not if both parts are the same nodes with other constants: then it is these.
         """
-        if all(node.op_type in UNROUNDED for node in place.nodes[0]):
-            return False
-        if feeding.manner is not None:
-            return True
         operators = [sorted(node.op_type for node in nodes) for nodes in place.nodes]
-        return place.hides and (
-            operators[0] != operators[1] or self._has_same_constants(place, is_rough=True)
-        )
+        return operators[0] != operators[1] or self._has_same_constants(place, is_rough=True)
 
     def _has_same_constants(self, place: Place, *, is_rough: bool = False) -> bool:
         """Tell whether both parts read equal constants in one order, or equal but for rounding."""
@@ -762,28 +788,24 @@ class _Places(CutModels):
         ]
         return not kinds[0].isdisjoint(kinds[1])
 
-    def _stores_something_else(self, pair: Pair) -> bool:
-        """Tell whether both choose rows of stored tables, and these differ by more than rounding.
+    def _stores_something_else(self, place: Place) -> bool:
+        """Tell whether less than half of a stored table differs, by more than rounding.
 
-        No input need choose the rows that differ.
+        No input need choose the rows that differ. If most do, those that are chosen show it.
         """
-        nodes = (
-            self.ours.nodes[self.ours.makers[pair.original]],
-            self.theirs.nodes[self.theirs.makers[pair.candidate]],
-        )
-        if not all(node.op_type in CHOOSERS and not node.domain for node in nodes):
-            return False
-        stored = [side.table(node.input[0]) for side, node in zip(self.sides, nodes, strict=True)]
         tables = [
-            array
-            for side, tensor in zip(self.sides, stored, strict=True)
-            if tensor is not None and (array := _table(side, tensor)) is not None
+            [
+                array
+                for node in nodes
+                for slot, name in enumerate(node.input if node.op_type in _CHOOSERS else ())
+                if (tensor := side.table(name)) is not None
+                and (array := _table(side, tensor)) is not None
+                and (not slot or array.ndim > 1)
+            ]
+            for side, nodes in zip(self.sides, place.nodes, strict=True)
         ]
-        if len(tables) < len(nodes) or tables[0].shape != tables[1].shape:
-            return False
-        flat = [table.reshape(-1) for table in tables]
-        starts = range(0, flat[0].size, _AT_ONCE)
-        return not all(_are_near(*(each[n : n + _AT_ONCE] for each in flat)) for n in starts)
+        shapes = [[table.shape for table in each] for each in tables]
+        return shapes[0] == shapes[1] and any(map(_differ_in_part, *tables))
 
     def _is_one_node(self, pair: Pair) -> bool:
         """Tell whether the same operator makes both, from values that correspond, or constants."""
@@ -823,6 +845,7 @@ class _Places(CutModels):
         maker = self.ours.nodes[self.ours.makers[name]]
         coarsest = self._coarsest(place, feeding)
         is_stepped = compare.quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
+        is_stepped = is_stepped and roundings > _FEW and self._may_round_elsewhere(place)
         facts = compare.Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
         judge = replace(
             self._judge, facts=facts, roundings=roundings, limits=limits, is_brief=is_brief
@@ -845,6 +868,7 @@ class _Places(CutModels):
             place
             for place in places
             if not place.jumps
+            and all(leaf.dtype in FLOATS for leaf in feeding.expected[place.pair.original])
             and self._is_small(place, feeding)
             and self._coarsest(place, feeding) != "float64"  # that would be no finer
         ]
@@ -907,7 +931,7 @@ class _Places(CutModels):
                 Feeding(
                     _MANNER_WORDS[manner],
                     {
-                        name: draw(name, value, specs[name], manner)
+                        name: draw(name + "+" * again, value, specs[name], manner)
                         if name in specs and isinstance(value, np.ndarray)
                         else value
                         for name, value in seen.feeds.items()
@@ -915,7 +939,8 @@ class _Places(CutModels):
                     {},
                     manner,
                 )
-                for manner in manners
+                for at, manner in enumerate(manners)
+                for again in [manners[:at].count(manner)]
             ]
             failures |= self._drawn(some, feedings, seen)
             ways = {place: self._ways(place) for place in some}
@@ -1005,29 +1030,29 @@ class _Places(CutModels):
     ) -> Iterator[tuple[list[Place], Sequence[Manner]]]:
         """Yield which places to run on which draws, within the work that is left.
 
-        Of places of one kind that the inputs show, one is enough.
+        Of places of one kind that the inputs show, one is enough, unless their weights differ: a
+        wrong one shows on no input if it weighs what is zero there.
         """
-        together: dict[Sequence[Manner], list[Place]] = {MANNERS: [], MANNERS[:1]: []}
+        together: dict[Sequence[Manner], list[Place]] = {}
         kinds: set[object] = set()
         for narrow in places:
             kind, sight = self._kind(narrow), self.sights[narrow.pair.candidate]
-            is_shown = len(sight.numbers) >= _TELLING
-            if (kind in kinds and is_shown and not narrow.branches) or not (
-                place := self.even(narrow)
-            ):
+            is_shown, is_joined = len(sight.numbers) >= _TELLING, self._is_joined(narrow)
+            is_known = kind in kinds and is_shown and not narrow.branches and not is_joined
+            if (is_known and self._has_same_constants(narrow)) or not (place := self.even(narrow)):
                 continue
             kinds.add(kind)
             work = self._work(place, seen) * (1 + len(self._ways(place)))
-            is_cheap = work * len(MANNERS) <= self.left
-            if not is_cheap and work > self.left and is_shown:
+            wanted = (_JOINED_MANNERS if is_joined else MANNERS, MANNERS, MANNERS[:1])
+            manners = next((m for m in wanted if work * len(m) <= self.left), MANNERS[:1])
+            if work > self.left and is_shown:
                 continue
-            manners = MANNERS if is_cheap else MANNERS[:1]
             self.left -= work * len(manners)
             if place.without:
                 yield [place], manners
             else:
-                together[manners].append(place)
-        yield from ((some, manners) for manners, some in together.items() if some)
+                together.setdefault(manners, []).append(place)
+        yield from ((some, manners) for manners, some in together.items())
 
     def _kind(self, place: Place) -> object:
         """Return what two places share that differ in weights alone."""
@@ -1192,16 +1217,24 @@ def _is_near(one: TensorProto, other: TensorProto) -> bool:
         return True
     if one.dims != other.dims or TensorProto.EXTERNAL in (one.data_location, other.data_location):
         return False
-    return _are_near(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
+    return not _far(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
 
 
-def _are_near(ours: Array, theirs: Array) -> bool:
-    """Tell whether two arrays of one shape are equal, or floats that are but for rounding."""
-    if ours.dtype.kind != "f":
-        return np.array_equal(ours, theirs)
-    allowed = float64.ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
-    is_same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
-    return np.allclose(ours[~is_same], theirs[~is_same], rtol=0, atol=allowed)
+def _differ_in_part(ours: Array, theirs: Array) -> bool:
+    """Tell whether less than half of the elements of two tables of one shape differ."""
+    flat = ours.reshape(-1), theirs.reshape(-1)
+    starts = range(0, ours.size, _AT_ONCE)
+    return 0 < sum(_far(*(each[n : n + _AT_ONCE] for each in flat)) for n in starts) < ours.size / 2
+
+
+def _far(ours: Array, theirs: Array) -> int:
+    """Count the elements of two arrays of one shape that differ, floats by more than rounding."""
+    is_other = ours != theirs
+    if ours.dtype.kind == "f" and is_other.any():
+        allowed = float64.ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
+        with np.errstate(over="ignore", invalid="ignore"):
+            is_other &= ~np.isclose(ours, theirs, rtol=0, atol=allowed, equal_nan=True)
+    return int(is_other.sum())
 
 
 def _label(wiring: Wiring, name: str) -> str:

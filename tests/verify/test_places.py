@@ -153,6 +153,17 @@ def compensated(first: str, second: str) -> str:
     return COMPENSATED.replace("FIRST", first).replace("SECOND", second)
 
 
+def test_a_stored_number_that_becomes_another_step_is_refused(save: Save) -> None:
+    """One step in few elements may be rounding, but not of the same nodes with other numbers."""
+    net = """g (float[4, 2] x) => (float[4, 3] y)
+<float[2, 3] w = {0.31, 0.12, 0.33, -0.44, 0.51, NUMBER}, float s = {0.1}, int8 z = {0}>
+{ q = QuantizeLinear (w, s, z)
+  d = DequantizeLinear (q, s, z)
+  y = MatMul (x, d) }"""
+    found = check(save(net.replace("NUMBER", "0.62")), save(net.replace("NUMBER", "0.7"), "theirs"))
+    assert found.objections[0].startswith("QuantizeLinear 'q', fed what the original computes: ")
+
+
 def test_steps_on_another_way_were_never_to_be_the_same(save: Save) -> None:
     """The first products differ, the second agree again: one region, and it gives the same."""
     ours, theirs = save(compensated("0.5", "4.0")), save(compensated("0.25", "8.0"), "theirs")

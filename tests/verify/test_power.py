@@ -251,12 +251,12 @@ def test_quantised_output_of_an_equal_model_passes_and_a_wrong_zero_point_does_n
 
 
 @pytest.mark.parametrize(
-    ("factor", "equivalent"), [("1.0000001", True), ("1.000001", True), ("1.02", False)]
+    ("factor", "equivalent"), [("1.0000001", True), ("1.0000003", True), ("1.00001", False)]
 )
 def test_flipped_roundings_inside_are_no_difference_but_another_scale_is(
     save: Save, factor: str, *, equivalent: bool
 ) -> None:
-    """A last bit before a rounding may cost a step after it; two per cent may not."""
+    """A last bit before a rounding may cost a step after it; a hundred of them may not."""
     ours, theirs = save(TWICE % "1", "a"), save(TWICE % factor, "b")
 
     found = verify_equivalence(ours, theirs, Check(seeds=tuple(range(4)), levels=("disable",)))

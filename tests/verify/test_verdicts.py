@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -105,23 +105,29 @@ def normalised(weights: Weights) -> Weights:
     return {"K2": weights["K"] * scale[:, None, None, None]}
 
 
-def beyond(name: str, *first: int) -> Callable[[Weights], Weights]:
-    """Return what changes a weight from some place on."""
+Place: TypeAlias = "int | slice | tuple[int | slice, ...]"
+
+
+def changed(name: str, place: Place, by: float = 1) -> Callable[[Weights], Weights]:
+    """Return what changes some elements of a weight."""
 
     def change(weights: Weights) -> Weights:
         values = weights[name].copy()
-        values[tuple(slice(place, None) for place in first)] += values.dtype.type(1)
+        values[place] += values.dtype.type(by)
         return {name: values}
 
     return change
 
 
 RELATED: Mapping[str, Callable[[Weights], Weights]] = {
-    "bigids": beyond("E", 900),
-    "qw-one-step": beyond("Q", 63, 31),
+    "bigids": changed("E", np.s_[900:]),
+    "qw-one-step": changed("Q", np.s_[63:, 31:]),
     "conv-bn": normalised,
     "conv1x1-matmul": lambda weights: {"W": weights["K"][:, :, 0, 0].T.copy()},
     "group-split": lambda weights: {"K1": weights["K"][:3], "K2": weights["K"][3:]},
+    "dead-row": changed("V", np.s_[3, 4]),
+    "position-row": changed("P", np.s_[40]),
+    "masked-weight": changed("V", np.s_[9, 9], 3),
     "dq-folded": lambda weights: {"W": weights["Q"].astype(np.float32) * weights["s"]},
 }
 
