@@ -389,16 +389,9 @@ class _Places(CutModels):
         """
         if place.pair.candidate in self.joined:
             return None
-        held: list[dict[tuple[int, bool], list[NodeProto]]] = [{}, {}]  # and if sizes are cut off
-        for side, nodes in zip(self.sides, place.nodes, strict=True):
-            for node in nodes:
-                stored = map(side.stored, node.input) if node.op_type in BOUNDING else ()
-                cuts_off = node.op_type in BOUNDED_BY_SIZE
-                for tensor in filter(None, stored):
-                    values = None if tensor.data_type != TensorProto.INT64 else small_values(tensor)
-                    if values is not None and values.size <= _FEW_SIZES:
-                        for number in map(abs, values.reshape(-1).tolist()):
-                            held[side.place].setdefault((number, cuts_off), []).append(node)
+        held = [
+            self._bounds(side, nodes) for side, nodes in zip(self.sides, place.nodes, strict=True)
+        ]
         shapes = {
             value.shape
             for feeds in self.feeds.values()
@@ -418,6 +411,22 @@ class _Places(CutModels):
             and any(not self._is_settled(which, node) for node in nodes)
         }
         return min(alone, default=None) if self._has_sizes(place) else None
+
+    @staticmethod
+    def _bounds(
+        side: CutSide, nodes: Iterable[NodeProto]
+    ) -> dict[tuple[int, bool], list[NodeProto]]:
+        """Return the whole numbers that nodes hold as bounds, and if sizes are cut off there."""
+        bounds: dict[tuple[int, bool], list[NodeProto]] = {}
+        for node in nodes:
+            stored = map(side.stored, node.input) if node.op_type in BOUNDING else ()
+            for tensor in filter(None, stored):
+                values = None if tensor.data_type != TensorProto.INT64 else small_values(tensor)
+                if values is not None and values.size <= _FEW_SIZES:
+                    for number in map(abs, values.reshape(-1).tolist()):
+                        key = number, node.op_type in BOUNDED_BY_SIZE
+                        bounds.setdefault(key, []).append(node)
+        return bounds
 
     def _is_settled(self, which: int, node: NodeProto) -> bool:
         """Tell whether a node of one of the models gives the same numbers, whatever is fed."""
