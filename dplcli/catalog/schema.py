@@ -236,6 +236,8 @@ class RewriteItem(_Item):
     def _one_of_two(self) -> RewriteItem:
         if (self.replacement is None) == (self.function is None):
             raise ValueError("say either replacement or function")
+        if self.replacement is not None and "pattern" not in self.model_fields_set:
+            raise ValueError("say what the replacement takes the place of: pattern")
         return self
 
 

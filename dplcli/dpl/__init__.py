@@ -12,10 +12,11 @@ from dplcli.dpl.pattern import (
     is_input,
     is_op,
     is_value,
+    op_var,
     outputs,
     repeat,
+    rest,
     unordered,
-    variadic,
     wildcard,
 )
 from dplcli.dpl.text import parse_pattern
@@ -49,10 +50,11 @@ __all__ = [
     "is_input",
     "is_op",
     "is_value",
+    "op_var",
     "outputs",
     "parse_pattern",
     "repeat",
+    "rest",
     "unordered",
-    "variadic",
     "wildcard",
 ]

@@ -12,6 +12,7 @@ import math
 import operator
 import re
 import warnings
+from contextlib import suppress
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache, wraps
@@ -192,6 +193,23 @@ class UnknownDim:
     __rmod__ = __rfloordiv__ = __rtruediv__ = __pow__ = __rpow__ = _refuse
 
 
+class SymbolicDim(str):
+    """A dimension that has a name: it equals itself, and may or may not be any other one."""
+
+    __slots__ = ()
+
+    def _refuse(self, _: object) -> NoReturn:
+        raise UnknownFactError(f"the size {str(self)!r} is not a number")
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+
+def _may_be_equal(left: object, right: object) -> bool:
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(_may_be_equal, left, right))
+    return isinstance(left, SymbolicDim) or isinstance(right, SymbolicDim) or bool(left == right)
+
+
 class AttributeFacts:
     """``x.attrs``: the attributes of the node that makes a value, defaults included."""
 
@@ -226,6 +244,10 @@ class ValueFacts:
     def __init__(self, value: Value) -> None:
         """Facts about *value* are computed when an expression asks for them."""
         self._value = value
+
+    def __repr__(self) -> str:
+        """Its name, for messages."""
+        return self.name
 
     @property
     def subject(self) -> Value:
@@ -266,9 +288,14 @@ class ValueFacts:
         shape = self._type.shape
         if shape is None:
             raise _unranked(self._value)
-        if None not in shape:
-            return shape  # type: ignore[return-value]  # all are numbers or symbols
-        return tuple([UnknownDim(self.name) if dim is None else dim for dim in shape])
+        if {*map(type, shape)} <= {int}:
+            return shape  # type: ignore[return-value]  # all are numbers
+        return tuple(
+            [
+                UnknownDim(self.name) if d is None else SymbolicDim(d) if isinstance(d, str) else d
+                for d in shape
+            ]
+        )
 
     @property
     def rank(self) -> int:
@@ -1255,6 +1282,24 @@ def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object]
     return checked
 
 
+_are_unequal = _compared(operator.ne)
+
+
+def _differs(left: object, right: object) -> object:
+    if type(left) is type(right) is str:
+        return left != right  # names, which are most of what is compared like that
+    differs = _are_unequal(left, right)
+    if differs is True and _may_be_equal(left, right):
+        raise UnknownFactError(f"{left!r} and {right!r} may be equal")
+    return differs
+
+
+def _lacks(item: object, items: Any) -> bool:  # noqa: ANN401  # what holds something
+    if item in items:
+        return False
+    return isinstance(items, str) or all(_differs(item, other) for other in items)
+
+
 def _dims_of(operand: object) -> tuple[int, ...]:
     if isinstance(operand, (list, tuple)):
         operand = np.asarray(operand)
@@ -1295,15 +1340,15 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
         kind: _compared(operation)
         for kind, operation in (
             (ast.Eq, operator.eq),
-            (ast.NotEq, operator.ne),
             (ast.Lt, operator.lt),
             (ast.LtE, operator.le),
             (ast.Gt, operator.gt),
             (ast.GtE, operator.ge),
         )
     },
+    ast.NotEq: _differs,
     ast.In: lambda item, items: item in items,
-    ast.NotIn: lambda item, items: item not in items,
+    ast.NotIn: _lacks,
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
@@ -1589,6 +1634,25 @@ class _Compiler(ast.NodeTransformer):
         ]
         return _call_of(_chained.__name__, left, *links)
 
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """Ask for what differs rather than deny what is equal: sizes that have names may be."""
+        if not isinstance(node.op, ast.Not):
+            return self.generic_visit(node)
+        match node.operand:
+            case ast.Compare(left=left, ops=[sign], comparators=others) if type(sign) in _OPPOSITE:
+                return self.visit_Compare(ast.Compare(left, [_OPPOSITE[type(sign)]()], others))
+            case ast.BoolOp(op=sign, values=values):
+                denied = [ast.UnaryOp(ast.Not(), value) for value in values]
+                return self.visit(ast.BoolOp(_OPPOSITE[type(sign)](), denied))
+            case ast.Call(func=ast.Name(id="any" | "all" as word), args=[each]) if isinstance(
+                each, (ast.ListComp, ast.GeneratorExp)
+            ):
+                denied = type(each)(ast.UnaryOp(ast.Not(), each.elt), each.generators)
+                other = "all" if word == "any" else "any"
+                return self.visit(ast.Call(ast.Name(other, ast.Load()), [denied], []))
+            case _:
+                return self.generic_visit(node)
+
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         """Count the items."""
         items = _call_of("_bounded", self.visit(node.iter), _COURSE)
@@ -1605,6 +1669,14 @@ class _Compiler(ast.NodeTransformer):
         return ast.ListComp(self.visit(node.elt), parts)
 
 
+_OPPOSITE: dict[type[ast.AST], type[Any]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
 _FACTS_GIVEN = ast.Name("facts", ast.Load())
 _COURSE = ast.Name("course", ast.Load())
 
@@ -1989,12 +2061,49 @@ class Condition(Expression):
             return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
         return None if holds else Unmet(f"{self.text!r} does not hold")
 
+    def facts_of(self, bindings: Mapping[str, Bound]) -> list[str]:
+        """Say what it asks about, for a reader: attributes, numbers of uses, else types."""
+        captures, facts = dict(self.captures), self._facts(bindings)
+        said: set[str] = set()
+        told: set[ast.expr] = set()
+        for node in self._parts.nodes:
+            if not isinstance(node, ast.Attribute):
+                continue
+            of_attributes = _is_attrs(node.value)
+            owner = node.value.value if of_attributes else node.value  # type: ignore[attr-defined]  # it is x.attrs
+            is_told = of_attributes or node.attr in {"name", "uses"}
+            if is_told and isinstance(owner, ast.Name) and facts.get(owner.id) is not None:
+                told.add(owner)
+                is_captured = of_attributes and captures.get(owner.id) == node.attr
+                with suppress(UnknownFactError, *UNANSWERABLE):
+                    value = self._run(self._compile(node), facts)
+                    shown = list(value) if isinstance(value, tuple) else value
+                    said.add(f"{owner.id if is_captured else ast.unparse(node)} = {shown!r}")
+        for node in self._parts.names:
+            bound = None if node in told else bindings.get(node.id)
+            if isinstance(bound, Value):
+                said.add(f"{node.id} {_described(bound)}")
+            elif isinstance(bound, tuple):
+                said.add(f"{node.id} [{', '.join(map(_described, bound))}]")
+        return sorted(said)
+
     def _left_of(self, absent: frozenset[str]) -> Code | None:
         """Return the expression without the operands that use *absent* names; None if all do."""
         if absent not in self._shorter:
             tree = without(self._parts.tree, absent)
             self._shorter[absent] = None if tree is None else self._compile(tree)
         return self._shorter[absent]
+
+
+_MOST_NUMBERS = 4
+
+
+def _described(value: Value) -> str:
+    """Return what is known of the type of *value*, and the numbers of a small constant."""
+    known, tensor = value.known_type(), value.constant
+    text = "of unknown type" if known is None else str(known)
+    is_shown = tensor is not None and tensor.size <= _MOST_NUMBERS and not tensor.is_external
+    return f"{text} = {tensor.numpy().tolist()}" if is_shown else text  # type: ignore[union-attr]  # is_shown
 
 
 def without(

@@ -122,8 +122,7 @@ class Tracer:
         self.rule = rule
         defaults = rule.keeps_defaults
         self.matcher = Matcher(rule.pattern, budget=budget, prune=False, keeps_defaults=defaults)
-        parts = visible_parts(rule.pattern)
-        self.size = sum(isinstance(part, (CallPattern, RepeatPattern)) for part in parts)
+        self.parts = visible_parts(rule.pattern)
 
     def trace(self, root: Node) -> MatchTrace:
         """Match at *root*, and report the attempt that got furthest."""
@@ -175,11 +174,18 @@ class Tracer:
         tree = self._lines(attempt.slots, mismatch, shown)
         lines, values = tuple(line for line, _ in tree), tuple(value for _, value in tree)
         fits, given_up = attempt.fits, attempt.given_up and not attempt.fits
-        return MatchTrace(root, attempt.matched, self.size, mismatch, lines, fits, given_up, values)
+        matched, of = attempt.matched, max(attempt.matched, self._size(attempt.slots))
+        return MatchTrace(root, matched, of, mismatch, lines, fits, given_up, values)
+
+    def _size(self, slots: list[object]) -> int:
+        """Count the nodes of the pattern, of a chain those that matched, or that have to."""
+        chains = (part for part in self.parts if isinstance(part, RepeatPattern))
+        in_chains = sum(max(chain.least, self._links(chain, slots)) for chain in chains)
+        return in_chains + sum(isinstance(part, CallPattern) for part in self.parts)
 
     def _chain_of(self, part: DFPattern) -> RepeatPattern | None:
         """Return the chain of which *part* is a node, or stands in one."""
-        for chain in visible_parts(self.rule.pattern):
+        for chain in self.parts:
             if isinstance(chain, RepeatPattern):
                 inside = [inner for arg in hidden_parts(chain) for inner in all_parts(arg)]
                 if any(inner is part for inner in (chain.link, *inside)):

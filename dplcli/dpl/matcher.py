@@ -117,6 +117,7 @@ from dplcli.dpl.text import (
     is_closed,
     letters_of,
     parts_at_value,
+    taken_parts,
     variadic_names,
     visible_parts,
 )
@@ -276,16 +277,6 @@ def _is_same(name: str, one: Node, other: Node) -> bool:
     return same or from_the_first(one, name, attribute.value) == from_the_first(
         other, name, its.value
     )
-
-
-def unnamed_attributes(node: Node, named: Sequence[tuple[str, object]]) -> Mapping[str, Attribute]:
-    """Return the attributes of *node* except those in *named*."""
-    if not named:
-        return node.attributes
-    return {name: node.attributes[name] for name in node.attributes if name not in dict(named)}
-
-
-# How far above its root a pattern looks.
 
 
 def reach_of(pattern: DFPattern) -> int | None:
@@ -668,14 +659,17 @@ class AxesStep(ConstantStep):
         self.is_decided = step.is_decided
         self.reader = reader
         self.place = place
-        exact, number = step.pattern.exact, step.pattern.value
-        self.axes: Any = [number] if exact is None else exact.items
+        self.exact = step.pattern.exact
+        self.axes: Any = [step.pattern.value] if self.exact is None else self.exact.items
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Accept the numbers as written, or the same axes counted from the other end."""
         tensor = None if value is None else behind_identities(value).constant
         node = state.slots[self.reader]
         if tensor is None or not isinstance(node, Node) or tensor.size != len(self.axes):
+            return super().run(state, value, rest)
+        stated = self.exact or tensor
+        if (tensor.dtype, tensor.shape) != (stated.dtype, stated.shape):
             return super().run(state, value, rest)
         numbers = tensor.numpy().reshape(-1).tolist()
         if numbers == self.axes or not equal_axes(node, self.place, numbers, self.axes):
@@ -1356,7 +1350,7 @@ class CallStep(Step):
         slot = self.attributes_slot
         if slot is None:
             return True
-        attributes = unnamed_attributes(node, self.pattern.attributes)
+        attributes = {n: node.attributes[n] for n in node.attributes if n not in self.named}
         if state.slots[slot] is None:
             state.bind(slot, Attributes(attributes))
             return True
@@ -1425,7 +1419,8 @@ class CallStep(Step):
                 if state.explains:
                     attribute = parameter_of(node, name)
                     shown = "unknown" if attribute is None else print_attribute(attribute)
-                    expected = "known" if wants is None else f"= {wants!r}"
+                    listed = list(wants) if isinstance(wants, tuple) else wants
+                    expected = "known" if wants is None else f"= {listed!r}"
                     there = f"{name} = {shown} at {_named(node)}"
                     state.refuse(f"{self.title} with {name} {expected}", there)
                 return False
@@ -2367,6 +2362,7 @@ class _Compiler:
         self.binds_all = binds_all
         self.keeps_defaults = False
         self.order = all_parts(pattern)
+        self.taken = {id(part) for part in taken_parts(pattern)}
         self.steps: dict[int, Step] = {}
         self.made: list[Step] = []
         self.slot_count = 0
@@ -2497,7 +2493,8 @@ class _Compiler:
             case RepeatPattern():
                 return self._compile_repeat(part)
             case DominatorPattern():
-                path = compile_pattern(part.path)
+                keeps = self.keeps_defaults and id(part) in self.taken
+                path = compile_pattern(part.path, keeps_defaults=keeps)
                 return DominatorStep(part, self._step(part.parent), path, self._step(part.child))
             case OutputsPattern():
                 return self._compile_outputs(part)
@@ -2512,14 +2509,17 @@ class _Compiler:
             self._bind_name(name, slot)
         if part.op.name:
             self.operators.setdefault(part.op.name, []).append(slot)
-        args = [self._argument(part, place, slot) for place in range(len(part.args))]
+        args = [self._read(self._step(arg), slot, place) for place, arg in enumerate(part.args)]
         return self._call_step(part, slot, args)
 
-    def _argument(self, part: CallPattern, place: int, slot: int) -> Step:
-        """Return the step of an argument of the node in *slot*; axes are told by the node."""
-        step = self._step(part.args[place])
+    def _read(self, step: Step, slot: int, place: int) -> Step:
+        """Return *step* for an input of the node in *slot*, which tells what numbers are axes."""
         if isinstance(step, ConstantStep) and are_whole_numbers(step.pattern):
             return AxesStep(step, slot, place)
+        is_read_once = self.parents.get(id(step.pattern), 0) <= 1
+        if is_read_once and isinstance(step, (OrStep, AndStep, NotStep, SharedStep)):
+            inner = {name: each for name, each in vars(step).items() if isinstance(each, Step)}
+            vars(step).update((name, self._read(each, slot, place)) for name, each in inner.items())
         return step
 
     def _call_step(self, part: CallPattern, slot: int, args: Iterable[Step]) -> CallStep:
@@ -2539,7 +2539,7 @@ class _Compiler:
                 for name, results in part.bodies
             ),
             attributes_slot=self._word_slot(f"**{part.attributes_name}") if named else None,
-            keeps_defaults=self.keeps_defaults,
+            keeps_defaults=self.keeps_defaults and id(part) in self.taken,
         )
         if not self.prune:
             step.heads = None
@@ -2566,7 +2566,7 @@ class _Compiler:
         step = RepeatStep(part, self._slot(), self._step(part.base))
         first = self.slot_count
         others, slot = part.link.args[1:], self._slot()
-        args = [self._argument(part.link, place, slot) for place in range(1, len(part.link.args))]
+        args = [self._read(self._step(arg), slot, place) for place, arg in enumerate(others, 1)]
         link = self._call_step(part.link, slot, [*args, step.next])
         link.is_rotated, link.takes_inputs = True, False
         inside = {id(p): p for arg in others for p in all_parts(arg)}

@@ -259,7 +259,7 @@ def wildcard(name: str = "") -> WildcardPattern:
     return WildcardPattern(name=name)
 
 
-def variadic(name: str = "") -> VariadicPattern:
+def rest(name: str = "") -> VariadicPattern:
     """Match any number of inputs in a row, as an argument of a node: ``Concat(*head, x)``."""
     return VariadicPattern(name=name)
 
@@ -333,6 +333,11 @@ def is_op(op_type: str = "", domain: str = "", *, kind: str = "") -> OpPattern:
     if not op_type:
         return OpPattern((OpKind(kind),))
     return OpPattern((OpName(op_type, canonical_domain(domain)),))
+
+
+def op_var(name: str, *op_types: str) -> OpPattern:
+    """Name an operator variable: one of some operators, the same wherever the result is called."""
+    return OpPattern(tuple(is_op(op_type).choices[0] for op_type in op_types), name)
 
 
 def is_call(name: str = "") -> OpPattern:
@@ -612,18 +617,20 @@ class DFPattern:
         """Match if the value's rank is known and one of *ranks*."""
         return TypedPattern(self, ranks=ranks)
 
-    def has_shape(self, *dims: Dim) -> TypedPattern:
-        """Match if the value's shape is known and equal.
+    def has_shape(self, *dims: Dim | Sequence[Dim]) -> TypedPattern:
+        """Match if the value's shape is known and equal; TVM's ``has_shape([1, 3])`` is understood.
 
         None is any dimension, a letter one dimension that is the same wherever the pattern has it.
 
         Raises:
             ValueError: Something is no dimension.
         """
-        for dim in dims:
-            if isinstance(dim, str) and not dim.isidentifier():
+        shape = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], list | tuple) else dims
+        for dim in shape:
+            is_letter = isinstance(dim, str) and dim.isidentifier()
+            if not is_letter and not isinstance(dim, int | None):
                 raise ValueError(f"{dim!r} is not a dimension: a number, a letter, or None for any")
-        return TypedPattern(self, shape=dims)
+        return TypedPattern(self, shape=shape)
 
     def has_type(self, text: str) -> TypedPattern:
         """Match if the value's type is known and equals ``float32[n, 4]``, with n as a variable.

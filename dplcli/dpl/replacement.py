@@ -523,7 +523,8 @@ class GraphBuilder:
     def _check_owned(self, inputs: Iterable[Operand | None], label: str) -> None:
         for item in inputs:
             if item is not None and not self.owns(item):
-                raise TypeError(f"{label}: {item!r} is no value of this match")
+                what = f"{item!r} is neither a value of this match nor a number"
+                raise TypeError(f"{label}: {what}; build.constant(…) makes one of an array")
 
     def _respelled(
         self,
@@ -1517,6 +1518,11 @@ class RewriteRule(Rule):
         if self.escape is None:
             usual = "refuse" if self.repeats_work else "keep"
             object.__setattr__(self, "escape", usual)
+        if not callable(self.replacement):
+            raise PatternSyntaxError(
+                f"the replacement of the rule {self.name!r} is {self.replacement!r}, no function",
+                hint='lambda match, build: build.op("Neg", match["x"]) is one; texts are for YAML',
+            )
         if not isinstance(self.replacement, Replacement):
             return
         outputs = self.pattern.outputs if isinstance(self.pattern, OutputsPattern) else ()

@@ -23,7 +23,7 @@ from typing import (
 )
 
 from dplcli.dpl.matcher import Matcher
-from dplcli.dpl.pattern import OpPattern, OutputsPattern, VariadicPattern
+from dplcli.dpl.pattern import DFPattern, OpPattern, OutputsPattern, VariadicPattern
 from dplcli.dpl.text import bound_names, captures_of, check_roots
 from dplcli.errors import PatternSyntaxError, UsageError, did_you_mean, did_you_mean_rule
 from dplcli.ir import Attribute, Node, Value
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.conditions import Condition
     from dplcli.dpl.matcher import State
-    from dplcli.dpl.pattern import DFPattern, OpName, TextPosition
+    from dplcli.dpl.pattern import OpName, TextPosition
     from dplcli.ir import Graph
 
     Opsets: TypeAlias = tuple[int | None, int | None]
@@ -127,8 +127,18 @@ class Rule:
                 f"the pattern of the rule {self.name!r} is an operator that is not called",
                 hint=f"{self.pattern.as_code()}(x) is a node that reads x",
             )
+        if not isinstance(self.pattern, DFPattern):
+            raise PatternSyntaxError(
+                f"the pattern of the rule {self.name!r} is {self.pattern!r}, which is no pattern",
+                hint='is_op("Relu")(wildcard("x")) is one; texts are for YAML',
+            )
         if not self.is_nodewise:
             check_roots(self.pattern)
+        if any(isinstance(condition, str) for condition in self.where):
+            raise PatternSyntaxError(
+                f"where of the rule {self.name!r} is a text, {self.where!r}",
+                hint='a condition is an object: where=(Condition("x.rank == 4"),)',
+            )
         names, captures = bound_names(self.pattern), captures_of(self.pattern)
         where = tuple(condition.over(captures) for condition in self.where)
         object.__setattr__(self, "where", where)
@@ -490,7 +500,7 @@ class Match:
     def __getitem__(self, key: DFPattern | OpPattern | str) -> Value | tuple[Value, ...] | OpName:
         """Return what a pattern object is bound to, or the value of a name: ``match["x"]``.
 
-        An operator variable is bound to an operator, a :func:`variadic` to inputs.
+        An operator variable is bound to an operator, a :func:`rest` to inputs.
 
         Raises:
             KeyError: It took no part in the match, or the rule's pattern does not bind it.
@@ -509,6 +519,8 @@ class Match:
         for word, bound in (("operators", self.operators), ("variadic", self.variadic)):
             if value is None and key in bound:
                 raise KeyError(f"{key!r} is no single value: it is in match.{word}[{key!r}]")
+        if isinstance(key, str) and key not in bound_names(self.rule.pattern):
+            raise KeyError(f"the rule {self.rule.name!r} binds no name {key!r}")
         if value is None:
             raise KeyError(f"{key!r} took no part in this match of {self.rule.name!r}")
         return value
@@ -538,7 +550,8 @@ class Rejection(NamedTuple):
         reason: What the test found, for a reader.
         at: The value or node concerned.
         unranked: The value whose rank would have to be known to tell.
-        asked: The values that a condition asks about, by name.
+        condition: The condition that does not hold.
+        bound: What its names stand for.
     """
 
     rule: Rule
@@ -547,7 +560,13 @@ class Rejection(NamedTuple):
     reason: str
     at: Value | Node | None = None
     unranked: Value | None = None
-    asked: tuple[tuple[str, Value], ...] = ()
+    condition: Condition | None = None
+    bound: Mapping[str, Value | tuple[Value, ...]] = MappingProxyType({})
+
+    @property
+    def facts(self) -> list[str]:
+        """What the condition asks about, for a reader."""
+        return [] if self.condition is None else self.condition.facts_of(self.bound)
 
 
 def read_match(rule: Rule, root: Node, state: State) -> Match | None:

@@ -91,6 +91,11 @@ def check_operators(pattern: DFPattern, schemas: SchemaLibrary) -> None:
     for part in all_parts(pattern):
         call = part.link if isinstance(part, RepeatPattern) else part
         if isinstance(call, CallPattern):
+            for op in call.op.choices:
+                known = schemas.op_types(op.domain) if isinstance(op, OpName) else frozenset()
+                if known and op.op_type not in known:
+                    hint = did_you_mean(op.op_type, sorted(known))
+                    raise wrong_part(call, f"unknown operator {op.op_type!r}", hint)
             check_call(call, schemas)
         elif isinstance(part, OutputPattern):
             message = missing_output(part.node.op.choices, part.index, schemas)
@@ -135,9 +140,8 @@ def check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
             )
         if given < fewest and not (call.rest or call.is_variadic):
             hint = "write ... as the last argument if the others do not matter"
-            raise wrong_part(
-                call, f"{op.op_type} takes at least {fewest} inputs, not {given}", hint
-            )
+            least = counted(fewest, "input")
+            raise wrong_part(call, f"{op.op_type} takes at least {least}, not {given}", hint)
 
 
 _NUMERIC = {"int": (int,), "float": (int, float)}
@@ -189,6 +193,16 @@ def all_parts(pattern: DFPattern) -> list[DFPattern]:
 def visible_parts(pattern: DFPattern) -> list[DFPattern]:
     """List the pattern objects that a match binds; those inside ``~``, links and paths are not."""
     return _reachable([pattern])
+
+
+def taken_parts(pattern: DFPattern) -> list[DFPattern]:
+    """List the pattern objects whose nodes a match takes; those inside ``~`` are not."""
+    return _reachable([pattern], _parts_taken)
+
+
+def _parts_taken(part: DFPattern) -> tuple[DFPattern, ...]:
+    link = (part.link,) if isinstance(part, RepeatPattern) else ()
+    return () if isinstance(part, NotPattern) else (*part.parts, *link)
 
 
 def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
@@ -547,7 +561,7 @@ _IN_PYTHON = {
     "is_if": "if_(condition, then, otherwise)",
     "is_input": 'input("x")',
     "is_op": "Relu(x)",
-    "variadic": "*others",
+    "rest": "*others",
     "wildcard": "x",
 }
 """How the text form spells what Python's functions make."""
@@ -702,7 +716,9 @@ class PatternReader(TextReader[DFPattern]):
                 call = pattern.is_op(op_type)(*map(self.pattern, operands))
                 return replace(call, place=place)
             case _:
-                raise wrong(node, f"{ast.unparse(node)!r} is not a pattern")
+                has_words = isinstance(node, (ast.BoolOp, ast.UnaryOp))
+                hint = "write p & q, p | q, ~p for and, or, not" if has_words else None
+                raise wrong(node, f"{ast.unparse(node)!r} is not a pattern", hint)
 
     def _name(self, node: ast.Name) -> DFPattern:
         name = node.id
@@ -742,7 +758,7 @@ class PatternReader(TextReader[DFPattern]):
             raise wrong(node, "only a node has outputs to choose from")
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if type(index) is not int:
-            raise wrong(node.slice, "the output must be chosen by a number")
+            raise wrong(node.slice, "an output is chosen by its number, from 0 on")
         self.check_output(pattern.op.choices, index, node)
         return OutputPattern(pattern, index, place=place_of(node))
 
@@ -756,7 +772,8 @@ class PatternReader(TextReader[DFPattern]):
             case ast.Name(id="optional"):
                 raise wrong(node, "optional takes an operator first", "write optional(Relu)(x)")
             case ast.Name(id="unordered"):
-                raise wrong(node, "unordered stands inside a call", "write Concat(unordered(a, b))")
+                what = "unordered stands in a call, as its only argument"
+                raise wrong(node, what, "write Concat(unordered(a, b))")
             case ast.Name(id="call"):
                 if not node.args:
                     raise wrong(node, 'write call("name", x, ...)')
@@ -802,8 +819,11 @@ class PatternReader(TextReader[DFPattern]):
                 return self._function(node)
             case ast.Call(func=ast.Name(id="call"), args=[name], keywords=[]):
                 return OpPattern((FunctionName(read_text(name)),))
-            case ast.Attribute():
+            case ast.Attribute(value=ast.Name() | ast.Attribute()):
                 return self._foreign_op(node)
+            case ast.Attribute(attr=method):
+                hint = did_you_mean(method, _METHODS)
+                raise wrong(node, f"patterns have no method {method!r}", hint)
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
 
@@ -933,6 +953,8 @@ class PatternReader(TextReader[DFPattern]):
             raise wrong(node, f"{node.id!r} cannot be used as a name")
         if node.id in self.assigned or node.id in self.wildcards:
             raise wrong(node, f"{node.id!r} has a meaning already")
+        if node.id in DTYPE_CODES:
+            raise wrong(node, f"{node.id!r} is an element type", f'write "{node.id}"')
         return node.id
 
     def _optional(self, node: ast.Call, word: ast.Call) -> DFPattern:
@@ -946,8 +968,12 @@ class PatternReader(TextReader[DFPattern]):
 
 def _whole_numbers(node: ast.List) -> DFPattern:
     """Read ``[0, -1]``: a shape, axes or pads, as ONNX stores them."""
-    items = read_literal(node)
-    if not isinstance(items, list) or not all(type(item) is int for item in items):
+    try:
+        items = ast.literal_eval(node)
+    except ValueError as error:
+        hint = "several outputs stand without brackets: Relu(x), Neg(y)"
+        raise wrong(node, "a list stands for whole numbers", hint) from error
+    if not all(type(item) is int for item in items):
         hint = f"write is_value({ast.unparse(node)}), with the dtype that it must have"
         raise wrong(node, "a list stands for whole numbers", hint)
     try:

@@ -580,16 +580,25 @@ def default_of(node: Node, name: str) -> Attribute | None:
     return _textual_default(node, name)
 
 
-_AXES = frozenset({"axes", "axis", "batch_axis", "perm", "time_axis"})
+_AXES = frozenset(
+    {"axes", "axis", "batch_axis", "gather_axis", "perm", "quantize_axis", "time_axis"}
+)
 _BOUNDS = frozenset({("Shape", "start"), ("Shape", "end")})
-_OF_RESULT = _ops("OneHot Unsqueeze")
+_OF_RESULT = _ops("ConcatFromSequence OneHot Unsqueeze")
 """Operators whose axes are those of their result."""
+_OF_LATER_INPUT = {"QLinearConcat": 2}
+"""The input whose axes an operator counts, if it is not the first."""
 
 
 def from_the_first(node: Node, name: str, value: object) -> object:
-    """Return axes counted from the first one, where the rank is known; anything else as it is."""
-    place = (node.outputs if node.op_type in _OF_RESULT else node.inputs)[:1] or (None,)
+    """Return axes counted from the first one, where the rank is known; anything else as it is.
+
+    What an operator that nobody knows calls an axis may be something else.
+    """
+    values = node.outputs if node.op_type in _OF_RESULT else node.inputs
+    place = values[_OF_LATER_INPUT.get(node.op_type, 0) :][:1] or (None,)
     is_axis = name in _AXES or (node.op_type, name) in _BOUNDS
+    is_axis &= not node.domain or name in possible_attributes(node)
     known = place[0].known_type() if is_axis and place[0] is not None else None
     if known is None or known.shape is None:
         return value
@@ -753,12 +762,14 @@ class Parameter(NamedTuple):
         name: The input's name there.
         attribute: The attribute's name in the opsets that have one.
         kind: The attribute's kind.
+        default: What an omitted input means, if that is a number.
     """
 
     slot: int
     name: str
     attribute: str
     kind: str
+    default: float | None = None
 
     @property
     def dtype(self) -> str:
@@ -777,9 +788,9 @@ FIRST_OPSET, LAST_OPSET = 7, 28
 MOVED: dict[str, tuple[Parameter, ...]] = {
     **dict.fromkeys(REDUCTIONS | {"Squeeze", "Unsqueeze"}, _moved("ints", "axes")),
     "Clip": _moved("float", "min", "max"),
-    "DFT": (Parameter(2, "axis", "axis", "int"),),
-    "Dropout": _moved("float", "ratio"),
-    "Pad": (*_moved("ints", "pads"), Parameter(2, "constant_value", "value", "float")),
+    "DFT": (Parameter(2, "axis", "axis", "int", -2),),
+    "Dropout": (Parameter(1, "ratio", "ratio", "float", 0.5),),
+    "Pad": (*_moved("ints", "pads"), Parameter(2, "constant_value", "value", "float", 0.0)),
     "Reshape": _moved("ints", "shape"),
     "Slice": _moved("ints", "starts", "ends", "axes"),
     "Split": _moved("ints", "split"),
@@ -860,7 +871,8 @@ def slot_of(node: Node, name: str) -> int | None:
 def parameter_of(node: Node, name: str) -> Attribute | None:
     """Return attribute *name*, completed with its default, or the constant input of that name.
 
-    None if it is neither, or if the input is not constant.
+    What an omitted input means is told by the operator's page. None if it is neither, or if the
+    input is not constant.
     """
     attribute = attribute_of(node, name)
     if attribute is not None:
@@ -870,15 +882,14 @@ def parameter_of(node: Node, name: str) -> Attribute | None:
         return None
     inputs = inputs_of(node)
     value = inputs[slot] if slot < len(inputs) else None
+    moved = {item.slot: item for item in MOVED.get(node.op_type, ()) if not node.domain}.get(slot)
+    if value is None and moved is not None and moved.default is not None:
+        return Attribute(moved.kind, moved.default)
     tensor = None if value is None else behind_identities(value).constant
-    if tensor is None or len(tensor.shape) > 1:
-        return None
-    data = tensor.numpy()
-    if data.dtype.kind not in "iufb":
+    if tensor is None or len(tensor.shape) > 1 or (data := tensor.numpy()).dtype.kind not in "iufb":
         return None
     kind = "float" if data.dtype.kind == "f" else "int"
-    moved = {item.slot: item.kind for item in MOVED.get(node.op_type, ())}
-    if data.ndim == 0 or (moved.get(slot) == kind and data.size == 1):
+    if data.ndim == 0 or (moved is not None and moved.kind == kind and data.size == 1):
         item = data.reshape(()).item()
         return Attribute(kind, item if kind == "float" else int(item))
     return Attribute(f"{kind}s", tuple(data.tolist()))

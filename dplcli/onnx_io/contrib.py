@@ -14,6 +14,14 @@ from dplcli.version import version_of
 
 CONTRIB = "com.microsoft"
 
+IN_STANDARD_DOMAIN = frozenset(
+    {
+        *("Affine", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler"),
+        *("ParametricSoftplus", "Scale", "ScaledTanh", "SimplifiedLayerNormalization"),
+    }
+)
+"""Operators of onnxruntime that stand in the standard domain, and that the standard lacks."""
+
 TABLE_VERSION = "1.32.0"
 """The version of onnxruntime that the table is for."""
 

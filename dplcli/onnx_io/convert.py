@@ -43,7 +43,7 @@ from dplcli.ir import (
 )
 from dplcli.ir.model import NO_REMARKS
 from dplcli.ir.types import CHUNK, DTYPE_CODES, bits_of, dtype_name
-from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
+from dplcli.onnx_io.contrib import CONTRIB, IN_STANDARD_DOMAIN, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 if TYPE_CHECKING:
@@ -568,7 +568,8 @@ class OnnxSchemas:
         if domain == CONTRIB:
             return frozenset(contrib_operators())
         known = onnx.defs.get_all_schemas_with_history()
-        return frozenset(schema.name for schema in known if schema.domain == domain)
+        names = frozenset(schema.name for schema in known if schema.domain == domain)
+        return names if domain else names | IN_STANDARD_DOMAIN
 
     def attributes_of(self, op_type: str, domain: str) -> frozenset[str] | None:
         """Return the attributes of an operator, of all versions; None if they are not known."""

@@ -499,7 +499,7 @@ def object_to_draft(
         or _object_to_kept_nodes(match, draft, pairs, kept)
         or next(
             (
-                f"{old.name!r} is returned, and must be a copy"
+                f"{old.name!r} is an output, so a copy of {new.name!r} has to make it"
                 for new, old in pairs
                 if match.nodes == (old.producer,) and _is_copy(new, old)
             ),

@@ -22,7 +22,7 @@ from dplcli.dpl.pattern import (
 from dplcli.dpl.replacement import Draft, RewriteRule, draft_replacement
 from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
 from dplcli.dpl.text import all_parts
-from dplcli.errors import DplError, PassError
+from dplcli.errors import DplError, PassError, counted
 from dplcli.ir.model import called_function, callers_first, calls_in
 from dplcli.ir.operators import DEQUANTIZING, draws_random, flops, kind_of
 from dplcli.ir.traversal import (
@@ -264,9 +264,10 @@ def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = N
         return f"{value.name!r} is named by {value.holder}"
     members = set(nodes)
     readers = list(users(value))
-    outside = next((user for user in readers if user not in members), None)
-    if outside is not None:
-        return f"{value.name!r} is also read by {outside.op_type} {outside.label!r}"
+    outside = [f"{user.op_type} {user.label!r}" for user in readers if user not in members]
+    if outside:
+        others = f" and {counted(len(outside) - 1, 'other node')}" if outside[1:] else ""
+        return f"{value.name!r} is also read by {outside[0]}{others}"
     assert taken is not None  # noqa: S101  # somebody reads it
     user, other = next((user, match) for user in readers for match in taken.readers(value, user))
     return (
@@ -308,7 +309,7 @@ def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> 
         for value in escaping:
             if not _leads_into(value, match, taken):
                 who = describe_escape(value, match.nodes, taken)
-                return _escape(match, value, f"{who}, which does not lead to the root")
+                return _escape(match, value, f"{who}; not all of that leads to the root")
         for node in needed_within(match.nodes, escaping):
             if draws_random(node):
                 reason = f"{node.label!r} draws random numbers, which would be drawn twice"
@@ -337,10 +338,8 @@ def _object_to_facts(match: Match) -> Rejection | None:
             held = [value for value in match.bindings.values() if value.holder]
             held_by = [f"{value.name!r} is named by {value.holder}" for value in held]
             reason = "; ".join([unmet.reason, *dict.fromkeys(held_by)])
-            names = condition.names & match.bindings.keys()
-            asked = tuple((name, match.bindings[name]) for name in sorted(names))
-            root = match.root
-            return Rejection(match.rule, root, "where", reason, root, unmet.unranked, asked)
+            found = (reason, match.root, unmet.unranked, condition, match.bound)
+            return Rejection(match.rule, match.root, "where", *found)
     return None if match.rule.check is None else _checked(match, match.rule.check)
 
 

@@ -540,19 +540,10 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
     )
 
 
-_MOST_NUMBERS = 4
-
-
 def _with_values(rejection: Rejection) -> str:
-    """Return the reason, with the types of the values that are asked about; numbers, if few."""
-    asked = []
-    for name, value in rejection.asked:
-        known, tensor = value.known_type(), value.constant
-        text = f"{name} {'of unknown type' if known is None else known}"
-        if tensor is not None and tensor.size <= _MOST_NUMBERS and not tensor.is_external:
-            text = f"{text} = {tensor.numpy().tolist()}"
-        asked.append(text)
-    return f"{rejection.reason} ({', '.join(asked)})" if asked else rejection.reason
+    """Return the reason, with what the condition asks about."""
+    facts = ", ".join(rejection.facts)
+    return f"{rejection.reason} ({facts})" if facts else rejection.reason
 
 
 def _tree(trace: MatchTrace, *, whole: bool) -> Part:

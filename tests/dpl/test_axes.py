@@ -7,7 +7,7 @@ import pytest
 from dplcli.passes.select import select_matches
 from tests.helpers import model_from_text, rule
 
-HEAD = '<ir_version: 10, opset_import: ["" : {}]>\n'
+HEAD = '<ir_version: 10, opset_import: ["" : {}, "com.microsoft" : 1, "own" : 1]>\n'
 
 
 def matches(pattern: str, body: str, opset: int = 18, x: str = "float[2,3,4] x") -> bool:
@@ -56,6 +56,21 @@ def matches(pattern: str, body: str, opset: int = 18, x: str = "float[2,3,4] x")
         ),
         ("Transpose(x, perm=[0, -1, -2])", "{ y = Transpose <perm = [0, 2, 1]> (x) }", 18),
         ("Shape(x, start=-1)", "{ y = Shape <start = 2> (x) }", 18),
+        ("ReduceSum(x, [1] | [-1])", "<int64[1] a = {2}> { y = ReduceSum (x, a) }", 18),
+        ("ReduceSum(x, [-1] | None)", "<int64[1] a = {2}> { y = ReduceSum (x, a) }", 18),
+        ("ReduceSum(x, const(a) & [-1])", "<int64[1] a = {2}> { y = ReduceSum (x, a) }", 18),
+        ("DFT(x, axis=1)", "{ y = DFT (x) }", 20),
+        (
+            "ConcatFromSequence(_, axis=3, new_axis=1)",
+            "{ s = SequenceConstruct (x, x) y = ConcatFromSequence <axis = -1, new_axis = 1> (s) }",
+            18,
+        ),
+        (
+            "com.microsoft.QLinearConcat(*_, axis=-1)",
+            """<float[1] s = {1.0}, uint8[1] z = {0}, uint8[1,2,1] q = {1, 2}>
+            { y = com.microsoft.QLinearConcat <axis = 2> (s, z, q, s, z) }""",
+            18,
+        ),
         (
             "ReverseSequence(x, n, batch_axis=1, time_axis=-3)",
             "{ y = ReverseSequence <batch_axis = 1, time_axis = 0> (x, n) }",
@@ -98,8 +113,15 @@ def test_axes_are_counted_from_either_end(pattern: str, body: str, opset: int) -
             "float[2,1,1] x",
         ),
         ("Gemm(x, x, transA=-1)", "{ y = Gemm <transA = 1> (x, x) }", "float[2,2] x"),
+        ("own.F(x, axis=-1)", "{ y = own.F <axis = 1> (x) }", "float[2,2] x"),
+        (
+            'ReduceSum(x, is_value([-1], dtype="int32"))',
+            "<int64[1] a = {1}> { y = ReduceSum (x, a) }",
+            "float[2,2] x",
+        ),
+        ("ReduceSum(x, ~[-1])", "<int64[1] a = {1}> { y = ReduceSum (x, a) }", "float[2,2] x"),
     ],
 )
 def test_other_axes_do_not_match(pattern: str, body: str, x: str) -> None:
-    """Nor do those of a value whose rank is unknown, nor numbers that are no axes."""
+    """Nor those of a value whose rank is unknown, nor what nobody knows to be an axis."""
     assert not matches(pattern, body, x=x)

@@ -122,6 +122,13 @@ UNKNOWN = "g (float[1,?,4,4] a, float[?,1,1] b, float[] u, float[N,2] n, float[N
         ("x.shape[1] == x.shape[1]", "o = Sub (a, b)"),
         ("x.shape[1] == y.shape[0]", "o = Sub (a, b)"),
         ("prod(x.shape) > 0", "o = Sub (n, m)"),
+        ("x.shape[0] != 4", "o = Sub (n, m)"),
+        ("not x.shape[0] == 4", "o = Sub (n, m)"),
+        ("x.shape != (4, 2)", "o = Sub (n, m)"),
+        ("4 not in x.shape", "o = Sub (n, m)"),
+        ("not (x.rank == 3 or x.shape[0] in (3, 4))", "o = Sub (n, m)"),
+        ("not any([d == 4 for d in x.shape])", "o = Sub (n, m)"),
+        ("x.shape[0] < 4", "o = Sub (n, m)"),
     ],
 )
 def test_unknown_facts_are_a_no(condition: str, body: str) -> None:
@@ -134,6 +141,8 @@ def test_symbols_are_known_to_equal_themselves() -> None:
     text = f"{UNKNOWN} {{ o = Sub (n, m) }}"
     assert holds(text, "same_shape(x, y)", "Sub(x, y)")
     assert holds(text, "x.shape[0] == y.shape[0]", "Sub(x, y)")
+    assert holds(text, "x.shape[1] != 3 and x.shape != (4, 3, 2)", "Sub(x, y)")
+    assert holds(text, "not (x.shape[1] == 3 and x.shape[0] == 4)", "Sub(x, y)")
 
 
 @pytest.mark.parametrize("name", ["min", "max", "len", "all", "prod", "same_shape"])

@@ -1,11 +1,11 @@
-"""What is said of a pattern that does not match: chains by their nodes."""
+"""What is said of a pattern that does not match: chains by their nodes, conditions by facts."""
 
 from __future__ import annotations
 
 import pytest
 
 from dplcli.dpl.explain import MatchTrace, Tracer
-from tests.helpers import model_from_text, rule
+from tests.helpers import model_from_text, rule, selected
 
 CASTS = """g (float[2] a) => (float[2] y) {
     r = Abs (a) n1 = Neg (r) n2 = Neg (n1) y = Relu (n2) }"""
@@ -48,6 +48,39 @@ def test_the_node_of_a_chain_is_named(
     assert mismatch is not None
     assert (mismatch.pattern, mismatch.expected) == (part, expected)
     assert mismatch.found.startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched", "of"),
+    [
+        ("Relu(repeat(Neg, x, min=3))", 3, 4),
+        ("Relu(repeat(Neg, Exp(x)))", 3, 4),
+        ("Relu(Exp(repeat(Neg, x, min=2)))", 1, 4),
+    ],
+)
+def test_nodes_of_chains_are_counted(pattern: str, matched: int, of: int) -> None:
+    """Those that there are, or that there have to be."""
+    trace = traced(pattern, CASTS)
+
+    assert (trace.matched, trace.of) == (matched, of)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "condition", "facts"),
+    [
+        ("Softmax(x, axis=k)", "k == 2 and x.rank == 4", ["k = 1", "x float32[2,3]"]),
+        ("Softmax(x, axis=k)", "x.uses == 2", ["x.uses = 1"]),
+        ("y = Softmax(x)\ny", "y.attrs.axis == 2", ["y.attrs.axis = 1"]),
+        ("y = Softmax(x)\ny", "y.attrs.alpha == 2", []),
+        ("Softmax(*a)", "len(a) == 2", ["a [float32[2,3]]"]),
+    ],
+)
+def test_the_facts_of_a_condition_are_told(pattern: str, condition: str, facts: list[str]) -> None:
+    """Attributes and counts by their value, others by their type."""
+    text = "g (float[2,3] a) => (float[2,3] y) { y = Softmax <axis = 1> (a) }"
+    (refused,) = selected(rule(pattern, condition), text).refused
+
+    assert refused.facts == facts
 
 
 @pytest.mark.parametrize(

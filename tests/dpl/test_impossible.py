@@ -137,6 +137,8 @@ def test_an_operator_without_inputs_is_no_part(make: object) -> None:
 @pytest.mark.parametrize(
     ("pattern", "message", "hint"),
     [
+        ("'Relu(x)'", "is 'Relu(x)', which is no pattern", "is one"),
+        ('is_op("Relu")(wildcard("x")), where=["x.rank == 2"]', "is a text", "Condition("),
         ('wildcard("x")', "x is made by no node", "Relu(x)"),
         ('is_op("Relu")', "is an operator that is not called", 'is_op("Relu")(x)'),
         ('is_op("Relu")(is_op("Neg"))', 'is_op("Neg")(x) is a node that reads x', ""),
@@ -160,6 +162,7 @@ def test_a_catalogue_in_python_says_where(
     ("pattern", "message"),
     [
         (is_op("Relu")(x)[1].has_rank(2), "Relu has no output 1"),
+        (is_op("Relux")(x), "unknown operator 'Relux'"),
         (is_op("Conv")(x, x, strid=[1, 1]), "Conv has no attribute 'strid'"),
         (is_op("Conv")(x, x, strides=1), "Conv: strides is ints, not 1"),
         (is_op("Relu")(is_op("Sub")(x)), "Sub takes at least 2 inputs, not 1"),
@@ -199,6 +202,22 @@ def test_the_words_of_python_are_no_operators_of_a_text(text: str, spelling: str
         pattern_of(text)
     assert caught.value.hint is not None
     assert caught.value.hint.endswith(spelling)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Relu(x).has_rnak(2)", "did you mean 'has_rank'?"),
+        ("Relu(x) and Neg(x)", "p & q"),
+        ("[Relu(x)]", "without brackets: Relu(x), Neg(y)"),
+        ("Cast(x, to=float16)", 'write "float16"'),
+    ],
+)
+def test_the_hint_says_what_to_write(text: str, words: str) -> None:
+    """Where the words are nearly those of the language."""
+    with pytest.raises(PatternSyntaxError) as caught:
+        pattern_of(text)
+    assert words in str(caught.value.hint)
 
 
 def test_the_pattern_that_was_meant_matches() -> None:

@@ -12,8 +12,9 @@ from dplcli.dpl import (
     RewriteRule,
     is_const,
     is_op,
+    op_var,
     repeat,
-    variadic,
+    rest,
     wildcard,
 )
 from dplcli.dpl.pattern import OpName
@@ -86,7 +87,7 @@ def test_a_match_prints_where_it_is() -> None:
     assert repr(found()) == "<Match of t.r at Relu 'y'>"
 
 
-f, others = (is_op("Mul") | is_op("Add")).named("f"), variadic("others")
+f, others = op_var("f", "Mul", "Add"), rest("others")
 
 
 def test_an_operator_variable_is_bound_to_an_operator() -> None:
@@ -99,13 +100,15 @@ def test_an_operator_variable_is_bound_to_an_operator() -> None:
         match["f"]
     with pytest.raises(KeyError, match="is no operator variable of the rule"):
         match[is_op("Relu")]
+    with pytest.raises(KeyError, match="binds no name 'z'"):
+        match["z"]
 
 
 def test_a_variadic_is_bound_to_inputs() -> None:
     """None of them, or several."""
     text = """g (float[2] a, float[2] b) => (float[4] y) {
         r = Relu (a) y = Concat <axis = 0> (r, b, a) }"""
-    none = variadic("none")
+    none = rest("none")
     concat = is_op("Concat")(none, is_op("Relu")(x), others)
     (match,) = selected([rule(concat)], text).matches
 

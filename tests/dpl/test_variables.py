@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplcli.dpl import PatternRule, is_call, is_op, variadic, wildcard
+from dplcli.dpl import PatternRule, is_call, is_op, rest, wildcard
 from dplcli.dpl.explain import Tracer
 from dplcli.dpl.rule import read_match
 from dplcli.dpl.text import read_pattern
@@ -606,7 +606,7 @@ def test_the_same_in_python() -> None:
     """`named` and `variadic`."""
     f = (is_op("Add") | is_op("Mul")).named("f")
     assert f(f(wildcard("x"), wildcard("y")), 2.0) == pattern_of("f = Add | Mul\nf(f(x, y), 2.0)")
-    made = is_op("Concat")(variadic("head"), wildcard("x"), variadic(), axis=0)
+    made = is_op("Concat")(rest("head"), wildcard("x"), rest(), axis=0)
     assert made == pattern_of("Concat(*head, x, *_, axis=0)")
     with pytest.raises(ValueError, match="not for functions"):
         is_call("f").named("f")

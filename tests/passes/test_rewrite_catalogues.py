@@ -1110,6 +1110,37 @@ KEPT = {
 }
 
 
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("dominates(Abs(x), LeakyRelu(_), Neg(_))", False),
+        ("dominates(Abs(x), LeakyRelu(_, **_), Neg(_))", True),
+        ("Neg(x & ~LeakyRelu(_))", False),
+        ("Neg(x & ~LeakyRelu(_, alpha=0.1))", True),
+    ],
+)
+def test_attributes_of_what_is_taken_have_their_default(pattern: str, *, fits: bool) -> None:
+    """Those of a path are lost, too; what is denied is not taken."""
+    _, _, done = apply(
+        """g (float[2] x) => (float[2] y) {
+            a = Abs (x) t = LeakyRelu <alpha = 0.5> (a) y = Neg (t) }""",
+        (pattern, "Exp(x)"),
+    )
+    assert done.counts == {"r": int(fits)}
+
+
+def test_carried_attributes_are_those_that_are_not_named() -> None:
+    """A name for its value names an attribute."""
+    pair = ("Gemm(x, w, transB=t, **attrs)", "com.acme.F(x, w, **attrs, turned=t)")
+    after, _, _ = apply(
+        """<ir_version: 10, opset_import: ["" : 21, "com.acme" : 1]>
+        g (float[2,2] x, float[2,2] w) => (float[2,2] y) {
+            y = Gemm <alpha = 2.0, transB = 1> (x, w) }""",
+        pair,
+    )
+    assert "com.acme.F <alpha = 2.0, turned = 1> (x, w)" in after
+
+
 @pytest.mark.parametrize(("pattern", "node", "reason"), KEPT.values(), ids=KEPT)
 def test_what_is_not_named_has_its_default(pattern: str, node: str, reason: str) -> None:
     """A replacement would lose it otherwise: there is no match then, and explain says so."""
