@@ -252,7 +252,8 @@ class Trier:
             is_enough = attempts.applied >= wanted
             if is_enough and (wanted < _ENOUGH or not attempts.untried(parts)):
                 break
-            live = [n for n in range(len(sources)) if useful[n] or drawn[n] < _HOPELESS]
+            patience = _HOPELESS if attempts.applied else 5 * _HOPELESS
+            live = [n for n in range(len(sources)) if useful[n] or drawn[n] < patience]
             if not live:
                 break
             which, before = live[turn % len(live)], attempts.applied
@@ -788,7 +789,7 @@ class _Attempts:
         """Compare the results for one feed; return what is wrong, or ""."""
         manner, feed, ours = run
         floats = [data for data in graph.constants.values() if data.dtype.kind == "f"]
-        if manner not in ODDITIES and any(np.isnan(data).any() for data in floats):
+        if any(np.isnan(data).any() for data in floats):
             manner = "nan"
         least = 1.0 if manner == "tiny" else _LEAST_SCALE  # what it becomes on the way is larger
         scale = max(least, _scale([*graph.constants.values(), *feed.values()], ours))

@@ -48,6 +48,7 @@ class DeadEndError(Exception):
 _RANK = re.compile(r"(?<![-+*/%] )\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
 _DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*)+)")
 _SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
+_LENGTH = re.compile(r"\blen\((\w+)(?:\.value)?\)()\s*==\s*(\d+)")
 _CLOSE = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.]+(?:[eE][+-]?\d+)?)")
 _EQUAL = re.compile(r"\b(\w+)\.value(?:\[[^\]]*\])?\s*==\s*(-?[\d.]+)")
 _WORDS = re.compile(r"\b(\w+)\s*(?:==|in)\s*[\[({]?((?:[\"'][^\"']*[\"'][, ]*)+)")
@@ -105,8 +106,8 @@ def wishes_of(rule: Rule) -> Wishes:
             wishes.ranks[name] = [rank for rank in ranks_so_far if rank in ranks] or ranks
         for name, given in _DTYPE.findall(text):
             wishes.dtypes[name] = re.findall(r"\w+", given)
-        for name, axis, size in _SIZE.findall(text):
-            wishes.sizes[name][int(axis)] = int(size)
+        for name, axis, size in [*_SIZE.findall(text), *_LENGTH.findall(text)]:
+            wishes.sizes[name][int(axis or 0)] = int(size)
         for name, given in _WORDS.findall(text):
             wishes.words[name] = re.findall(r"[\"']([^\"']*)[\"']", given)
         for name, number in [*_EQUAL.findall(text), *_CLOSE.findall(text)]:
@@ -240,6 +241,7 @@ class Sampler:
         opset: The opset of the graphs.
         random: Where chance comes from.
         daring: From 0 to 1, how far from the usual the graph may be.
+        fitting: The ranks of graphs that were no dead ends.
     """
 
     sketch: VariantSketch
@@ -248,6 +250,7 @@ class Sampler:
     opset: int
     random: np.random.Generator
     daring: float = 0.0
+    fitting: set[int] = field(default_factory=set)
     types: dict[str, Type] = field(default_factory=dict)
     slots: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     made: Instance = field(default_factory=Instance)
@@ -294,6 +297,7 @@ class Sampler:
                     stated[attribute] = self._one_of(self.wishes.words[name])
             is_open = number in self.sketch.open_nodes
             self._add(replace(node, attributes=stated), is_open=is_open)
+        self.fitting.add(self.rank)
         return self.made
 
     # -- chance --------------------------------------------------------------------------------
@@ -313,7 +317,8 @@ class Sampler:
         perms = (node.attributes.get("perm") for node in self.sketch.nodes)
         lengths = [len(perm) for perm in perms if isinstance(perm, tuple)]
         if lengths and not self._dares(_RARELY):
-            return max(lengths)
+            known = sorted(self.fitting) if self.random.random() < _HALF else ()
+            return int(self._one_of(known or (max(lengths), max(lengths), max(lengths) - 1)))
         if stated and not self._dares(_RARELY):
             return max(stated)
         if wished and not self._dares(_SELDOM):
@@ -409,6 +414,17 @@ class Sampler:
             if -len(dims) <= axis < len(dims):
                 dims[axis] = size
         return tuple(dims)
+
+    def form(self, name: str, forms: Sequence[Shape]) -> Shape:
+        """Choose a shape for a leaf, one that the rule asks for if there is one."""
+        ranks, sizes = self.wishes.ranks.get(name), self.wishes.sizes.get(name, {})
+        wished = [
+            form
+            for form in forms
+            if (not ranks or len(form) in ranks)
+            and all(form[axis : axis + 1] in {(), (size,)} for axis, size in sizes.items())
+        ]
+        return self._one_of(wished or forms)
 
     def _constant(self, name: str, shape: Shape, *, positive: bool) -> NDArray[np.float64]:
         if name in self.wishes.close and not self._dares(_RARELY):
@@ -508,7 +524,10 @@ class Sampler:
             own(args, attributes)
         elif op_type in operators.REDUCTIONS:
             rank = len(self.data(args[0]))
-            count = 1 + int(self.random.integers(2)) if rank > 1 else 1
+            counts = [(0,)] if self._dares(_RARELY) else [(1,), (2,)] if rank > 1 else [(1,)]
+            (count,) = self.form(args[1], counts) if len(args) > 1 else self._one_of(counts)
+            if not count:
+                attributes.setdefault("noop_with_empty_axes", int(self.random.integers(2)))
             axes = self.random.permutation(rank)[:count]
             axes = np.array([a - rank if self._dares(_HALF) else a for a in axes], dtype=np.int64)
             if len(args) > 1:
@@ -784,6 +803,8 @@ class Sampler:
     def _of_transpose(self, args: Sequence[str], attributes: Attributes) -> None:
         perm = attributes.get("perm")
         shape = self.data(args[0], len(perm) if isinstance(perm, tuple) else None)
+        if isinstance(perm, tuple) and len(perm) != len(shape):  # onnx says nothing of it
+            raise DeadEndError
         if perm is None and not (shape and self.random.random() < _RARELY):
             others = [n.attributes.get("perm") for n in self.made.nodes if n.op_type == "Transpose"]
             perms = [p for p in others if isinstance(p, tuple) and len(p) == len(shape)]
@@ -868,14 +889,17 @@ class Sampler:
             attributes["axis"] = int(self.random.integers(-len(shape), len(shape)))
         axis = attributes.get("axis", 0)
         size = shape[axis if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 0]
-        form = self._one_of(((), (1,), (2,), (2, 2)))
+        form = self.form(args[1], ((), (1,), (2,), (2, 2)))
         low = -size if self._dares(_HALF) else 0
         self.leaf(args[1], form, "int64", data=self.random.integers(low, size, form))
 
     def _of_gatherelements(self, args: Sequence[str], attributes: Attributes) -> None:
         shape = self.ranked(args[0])
         axis = self._stated_axis(attributes, len(shape))
-        order = self.random.permuted(np.indices(shape)[axis], axis=axis)  # no place comes twice
+        order = np.indices(shape)[axis]
+        if self._repeats(args, attributes):
+            order = self.random.integers(0, shape[axis], shape)
+        order = self.random.permuted(order, axis=axis)
         places = np.take(order, range(int(self.random.integers(1, shape[axis] + 1))), axis=axis)
         if self._dares(_SELDOM):
             places = places - shape[axis]
@@ -884,6 +908,12 @@ class Sampler:
             self.leaf(updates, places.shape, self.types[args[0]][0])
 
     _of_scatterelements = _of_gatherelements
+
+    def _repeats(self, args: Sequence[str], attributes: Attributes) -> bool:
+        """Tell whether a place may come twice: nobody says which of two updates would stay."""
+        if len(args) > 2 and self._dares(_HALF):  # noqa: PLR2004  # what is scattered
+            attributes.setdefault("reduction", str(self._one_of(_TEXTS["reduction"])))
+        return len(args) == 2 or attributes.get("reduction", "none") != "none"  # noqa: PLR2004
 
     def _stated_axis(self, attributes: Attributes, rank: int, usual: int = 0) -> int:
         """Return the axis that a node names, and let it name one if it does not."""
@@ -904,7 +934,8 @@ class Sampler:
         depth = int(self.random.integers(1, len(shape) - alike + 1))
         form = (*shape[:alike], min(2, shape[alike]))
         places = [self.random.integers(0, size, form) for size in shape[alike : alike + depth]]
-        places[0] = np.broadcast_to(self.random.permutation(shape[alike])[: form[-1]], form)
+        if not self._repeats(args, attributes):
+            places[0] = np.broadcast_to(self.random.permutation(shape[alike])[: form[-1]], form)
         self.leaf(args[1], (*form, depth), "int64", data=np.stack(places, axis=-1))
         for updates in args[2:]:
             self.leaf(updates, (*form, *shape[depth:]), self.types[args[0]][0])
@@ -949,7 +980,7 @@ class Sampler:
 
     def _of_pad(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.leaf(args[0], self._image() if self._has("Conv") else self.dims[: self.rank])
-        pads = self.random.integers(0, 3, 2 * len(shape))
+        pads = self.random.integers(-1 if self._dares(_RARELY) else 0, 3, 2 * len(shape))
         if self._has("Conv") or any(node.op_type in operators.POOLS for node in self.sketch.nodes):
             quiet = [0, 1, len(shape), len(shape) + 1]
             pads[[q for q in quiet if q < len(pads)]] = 0
@@ -1046,7 +1077,7 @@ class Sampler:
     def _of_resize(self, args: Sequence[str], attributes: Attributes) -> None:
         self.rank = 4
         shape = self.leaf(args[0], self._image())
-        flat = [float(self._one_of((1.0, 2.0, 3.0, 0.5, 1.5, 1.3))) for _ in shape[2:]]
+        flat = [float(self._one_of((1.0, 2.0, 3.0, 0.5, 0.25, 1.5, 1.3))) for _ in shape[2:]]
         scales = np.array([1.0] * min(2, len(shape)) + flat)
         for slot, name in enumerate(args[1:], start=1):
             if name and slot < len(args) - 1:
