@@ -38,7 +38,8 @@ _MOST_WORK = 1_000_000
 _LONGEST_SYMBOL = 200
 
 _SAME_TYPE = (0, 3)
-"""Outputs of onnxruntime's operators with the first input's element type, if there is a rule."""
+"""Outputs of onnxruntime's operators with the first input's element type, if there is a rule; or with
+that of the table that it chooses from."""
 
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
@@ -551,7 +552,8 @@ def _elements(tensor: Tensor) -> Dims | None:
 def _dtype(view: View, index: int) -> str | None:
     """Return the element type of what a node makes, where no type says it."""
     if view.node.domain == "com.microsoft" and view.op_type in rules.ONNXRUNTIME_RULES:
-        return view.fact().dtype if index in _SAME_TYPE else None
+        slot, _ = operators.INDEXED.get((view.op_type, 0), (0, 0))  # a table, if the first chooses
+        return view.fact(slot).dtype if index in _SAME_TYPE else None
     if view.op_type == "Cast":
         code = attribute_of(view.node, "to")
         return dtype_name(code.value) if code and isinstance(code.value, int) else None

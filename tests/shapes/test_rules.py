@@ -85,6 +85,16 @@ def test_shapes_that_are_followed(body: str, constants: str, expected: str) -> N
     assert shape(body, constants=constants) == expected
 
 
+def test_what_is_chosen_from_a_table_has_its_type() -> None:
+    """Indices enter first, and what is read in their places goes on."""
+    inputs = "int32[b,s] i, float[100,8] w, float[8] v, float[8,4] u"
+    body = "x = com.microsoft.EmbedLayerNormalization (i, , w, , , v, v) y = MatMul (x, u)"
+    header = '<ir_version: 10, opset_import: ["" : 23, "com.microsoft" : 1]>'
+    known = ir_of(f"{header} g ({inputs}) => (y) {{ {body} }}").graph.values["y"].known_type()
+    assert known is not None
+    assert known.dtype == "float32"
+
+
 def test_products_broadcast_what_comes_before_matrices() -> None:
     """Rows of the first, columns of the second."""
     inputs = "float[b,s,16] x, float[1,16,t] w"
