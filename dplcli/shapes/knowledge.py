@@ -38,8 +38,9 @@ _MOST_WORK = 1_000_000
 _LONGEST_SYMBOL = 200
 
 _SAME_TYPE = (0, 3)
-"""Outputs of onnxruntime's operators with the first input's element type, if there is a rule; or with
-that of the table that it chooses from."""
+"""Outputs of onnxruntime's operators with the first input's element type, if there is a rule.
+
+If the first input chooses rows of a table, they have the table's."""
 
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
