@@ -1636,22 +1636,9 @@ class _Compiler(ast.NodeTransformer):
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         """Ask for what differs rather than deny what is equal: sizes that have names may be."""
-        if not isinstance(node.op, ast.Not):
-            return self.generic_visit(node)
-        match node.operand:
-            case ast.Compare(left=left, ops=[sign], comparators=others) if type(sign) in _OPPOSITE:
-                return self.visit_Compare(ast.Compare(left, [_OPPOSITE[type(sign)]()], others))
-            case ast.BoolOp(op=sign, values=values):
-                denied = [ast.UnaryOp(ast.Not(), value) for value in values]
-                return self.visit(ast.BoolOp(_OPPOSITE[type(sign)](), denied))
-            case ast.Call(func=ast.Name(id="any" | "all" as word), args=[each]) if isinstance(
-                each, (ast.ListComp, ast.GeneratorExp)
-            ):
-                denied = type(each)(ast.UnaryOp(ast.Not(), each.elt), each.generators)
-                other = "all" if word == "any" else "any"
-                return self.visit(ast.Call(ast.Name(other, ast.Load()), [denied], []))
-            case _:
-                return self.generic_visit(node)
+        opposite = _opposite(node.operand) if isinstance(node.op, ast.Not) else None
+        made: ast.AST = self.generic_visit(node) if opposite is None else self.visit(opposite)
+        return made
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         """Count the items."""
@@ -1677,6 +1664,28 @@ _OPPOSITE: dict[type[ast.AST], type[Any]] = {
     ast.And: ast.Or,
     ast.Or: ast.And,
 }
+
+
+def _opposite(part: ast.expr) -> ast.expr | None:
+    """Return what holds where *part* does not, if ``not`` can go inside."""
+    match part:
+        case ast.Compare(left=left, ops=[sign], comparators=others) if type(sign) in _OPPOSITE:
+            return ast.Compare(left, [_OPPOSITE[type(sign)]()], others)
+        case ast.BoolOp(op=sign, values=values):
+            return ast.BoolOp(_OPPOSITE[type(sign)](), [*map(_not, values)])
+        case ast.Call(func=ast.Name(id="any" | "all" as word), args=[each]):
+            if isinstance(each, (ast.ListComp, ast.GeneratorExp)):
+                each = type(each)(_not(each.elt), each.generators)
+                return _call_of("all" if word == "any" else "any", each)
+            return None
+        case _:
+            return None
+
+
+def _not(part: ast.expr) -> ast.expr:
+    return ast.UnaryOp(ast.Not(), part)
+
+
 _FACTS_GIVEN = ast.Name("facts", ast.Load())
 _COURSE = ast.Name("course", ast.Load())
 

@@ -625,12 +625,16 @@ class DFPattern:
         Raises:
             ValueError: Something is no dimension.
         """
-        shape = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], list | tuple) else dims
-        for dim in shape:
-            is_letter = isinstance(dim, str) and dim.isidentifier()
-            if not is_letter and not isinstance(dim, int | None):
+        listed = dims[0] if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims
+        shape: list[Dim] = []
+        for dim in listed:
+            if isinstance(dim, str | int | None) and (
+                not isinstance(dim, str) or dim.isidentifier()
+            ):
+                shape.append(dim)
+            else:
                 raise ValueError(f"{dim!r} is not a dimension: a number, a letter, or None for any")
-        return TypedPattern(self, shape=shape)
+        return TypedPattern(self, shape=tuple(shape))
 
     def has_type(self, text: str) -> TypedPattern:
         """Match if the value's type is known and equals ``float32[n, 4]``, with n as a variable.

@@ -92,7 +92,9 @@ def check_operators(pattern: DFPattern, schemas: SchemaLibrary) -> None:
         call = part.link if isinstance(part, RepeatPattern) else part
         if isinstance(call, CallPattern):
             for op in call.op.choices:
-                known = schemas.op_types(op.domain) if isinstance(op, OpName) else frozenset()
+                if not isinstance(op, OpName):
+                    continue
+                known = schemas.op_types(op.domain)
                 if known and op.op_type not in known:
                     hint = did_you_mean(op.op_type, sorted(known))
                     raise wrong_part(call, f"unknown operator {op.op_type!r}", hint)

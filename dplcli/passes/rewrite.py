@@ -501,7 +501,7 @@ def object_to_draft(
             (
                 f"{old.name!r} is an output, so a copy of {new.name!r} has to make it"
                 for new, old in pairs
-                if match.nodes == (old.producer,) and _is_copy(new, old)
+                if match.nodes == (old.producer,) and isinstance(new, Value) and _is_copy(new, old)
             ),
             "",
         )
@@ -551,12 +551,11 @@ def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: Abstra
     return ""
 
 
-def _is_copy(new: Operand, old: Value) -> bool:
+def _is_copy(new: Value, old: Value) -> bool:
     """Tell whether *old* is an Identity of *new*, and would have to be one again."""
     node = old.producer
     return (
-        isinstance(new, Value)
-        and node is not None
+        node is not None
         and is_identity(node)
         and node.inputs == (new,)
         and bool(old.returned_by)

@@ -309,7 +309,7 @@ def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> 
         for value in escaping:
             if not _leads_into(value, match, taken):
                 who = describe_escape(value, match.nodes, taken)
-                return _escape(match, value, f"{who}; not all of that leads to the root")
+                return _escape(match, value, f"{who}, which does not lead to the root")
         for node in needed_within(match.nodes, escaping):
             if draws_random(node):
                 reason = f"{node.label!r} draws random numbers, which would be drawn twice"

@@ -149,7 +149,9 @@ def test_a_copy_that_a_body_returns_stays() -> None:
     before = branch("p = Identity (k)")
     result = rewritten(before, [COPY])
     assert not result.done.applications
-    assert [item.reason for item in result.done.refused] == ["'p' is returned, and must be a copy"]
+    assert [item.reason for item in result.done.refused] == [
+        "'p' is an output, so a copy of 'k' has to make it"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -387,7 +387,7 @@ def test_matched_outside_and_not_dominated() -> None:
         rule("Mul(Add(Conv(_, _), _), _)", escape="duplicate"),
         text,
         refused=[
-            "r at o: escape: 'a' is also read by Sigmoid 's'; not all of that leads to the root"
+            "r at o: escape: 'a' is also read by Sigmoid 's', which does not lead to the root"
         ],
     )
 

@@ -309,7 +309,7 @@ def test_f1_shared_inner_node_refused(order: str) -> None:
         rule("Relu(Tanh(x))", order=order),
         SHARED,
         refused=[
-            f"r at {name}: escape: 't' is also read by {other}"
+            f"r at {name}: escape: 't' is also read by {other} and 1 other node"
             for name, other in sorted(
                 [("p", "Sigmoid 'q'"), ("s", "Relu 'p'")], reverse=order == "outermost"
             )
