@@ -335,10 +335,8 @@ class VariantSketch:
         self.assumed[len(self.nodes)] = attributes.keys() - stated
         self.captured[len(self.nodes)] = dict(part.captures)
         count = 1 + len(part.output_names)
-        if op_type == "Split":  # into a wrong number of parts would crash onnx's inference
+        if op_type == "Split" and len(args) == 1:  # a wrong number would crash onnx's inference
             parts = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
-            if len(args) > 1 or "split" in attributes:
-                raise NoInstanceError("sizes of a Split are not made up")
             if not isinstance(parts, int) or not 0 < parts <= _MOST_OUTPUTS:
                 raise NoInstanceError("a Split into so many is not made up")
             count = parts

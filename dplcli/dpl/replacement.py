@@ -122,7 +122,7 @@ def _of_kind(attribute: Attribute, wanted: str, label: str) -> Attribute:
         return attribute
     if (attribute.kind, wanted) == ("int", "float") and isinstance(value, int):
         return Attribute("float", float(value), attribute.ref)
-    if attribute.kind == "floats" and value == ():
+    if attribute.kind == "floats" and value == () and wanted.endswith("s"):  # of any kind
         return Attribute(wanted, (), attribute.ref)
     if (attribute.kind, wanted) == ("ints", "floats") and isinstance(value, tuple):
         return Attribute("floats", tuple(map(float, value)), attribute.ref)

@@ -793,7 +793,7 @@ def node_types(
 ) -> dict[str, tuple[str, tuple[int, ...]]] | None:
     """Return element type and shape of what a made-up node makes; None if onnx cannot tell.
 
-    What has no elements fits only if it may be empty.
+    What has no elements fits only if it may be empty. Sizes that depend on data are taken for 2.
     """
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
@@ -809,9 +809,9 @@ def node_types(
     found = {}
     for name, kind in inferred.items():
         dims = kind.tensor_type.shape.dim
-        if not kind.tensor_type.HasField("shape") or any(not d.HasField("dim_value") for d in dims):
+        if not kind.tensor_type.HasField("shape"):
             return None
-        shape = tuple(dim.dim_value for dim in dims)
+        shape = tuple(dim.dim_value if dim.HasField("dim_value") else 2 for dim in dims)
         if min(shape, default=1) < (not may_be_empty):
             return None
         found[name] = (dtype_name(kind.tensor_type.elem_type), shape)

@@ -597,8 +597,8 @@ class _RuleWriter:
             len(place.nodes) > len(set(place.difference.removed) & set(place.nodes))
             for place in self.places
         )
-        old, new = (self._first_opset(nodes) for nodes in (self.first.nodes, self.first.made))
-        opsets = (new, None) if new > max(old, FIRST_OPSET) else (None, None)
+        new = self._first_opset(self.first.made)
+        opsets = (new, None) if new > FIRST_OPSET else (None, None)
         escape: RewriteEscapePolicy | None = "keep" if is_read else None
         try:
             read, _ = read_pattern(pattern, self.schemas)
@@ -615,11 +615,16 @@ class _RuleWriter:
         return rule
 
     def _first_opset(self, nodes: Iterable[Node]) -> int:
-        """Return the first opset that has all operators of *nodes*, with no more inputs needed."""
+        """Return the first opset that has all operators of *nodes*, and takes what they state."""
         firsts = [0]
         for node in nodes:
             versions = [] if node.domain else list(self.schemas.versions(node.op_type, ""))
-            fitting = [v.since for v in versions if v.min_inputs <= len(node.inputs)]
+            fitting = [
+                v.since
+                for v in versions
+                if v.min_inputs <= len(node.inputs)
+                and node.attributes.keys() <= v.attributes.keys()
+            ]
             firsts += [min(fitting)] if fitting else []
         return max(firsts)
 
@@ -731,6 +736,9 @@ _FREE_APPLICATIONS = 20
 _FEW_TRIALS = 60
 """On so many graphs a rule is tried first: most that are wrong show it there."""
 
+_SEEDS = 3
+"""How many sets of graphs are drawn where a rule applies to few of each."""
+
 
 class _Applied(NamedTuple):
     """What the rules make of the first model, and what is left of the difference.
@@ -765,8 +773,9 @@ class _Learner:
         self.after = load_model(after)
         self.name = name
         self.schemas = OnnxSchemas()
-        counts = sorted({min(trials, _FEW_TRIALS), trials})
-        self.triers = [Trier(self.schemas, count) for count in counts]
+        self.most = trials
+        few = [Trier(self.schemas, _FEW_TRIALS)] if trials > _FEW_TRIALS else []
+        self.triers = few + [Trier(self.schemas, trials, seed) for seed in range(_SEEDS)]
         self.learned: list[LearnedRewrite] = []
         self.failed: dict[tuple[object, ...], str] = {}
         self.names: set[str] = set()
@@ -976,9 +985,11 @@ class _Learner:
         self.say(f"trying {rule.name} on graphs made up for it")
         rule = replace(rule, examples=tuple(self._example(rule)))
         trials: list[Trial] = []
+        graphs = 0
         for trier in self.triers[:1] if is_draft else self.triers:
             trials = list(trier.trials(rule))
-            if any(trial.verdict != "passed" for trial in trials):
+            graphs += sum(trial.graphs for trial in trials)
+            if any(trial.verdict != "passed" for trial in trials) or graphs >= self.most:
                 break
         wrong = [trial for trial in trials if trial.verdict == "failed"]
         # A rule that is wrong for odd numbers alone says so.

@@ -262,11 +262,16 @@ class Sampler:
             DeadEndError: Nothing fits what was drawn first.
         """
         try:
-            return self._draw(outputs)
+            made = self._draw(outputs)
         except (ValueError, ZeroDivisionError, IndexError) as error:
             if 0 not in self.dims:
                 raise
             raise DeadEndError from error  # nothing can be drawn of an empty axis
+        if made.nodes[-1].op_type == "Identity" and made.nodes[-1].outputs == (*outputs,):
+            # what is returned and copied alone stays a copy
+            made.nodes.append(InstanceNode("Transpose", "", (*outputs,), ("read",), {}))
+            made.outputs = ["read"]
+        return made
 
     def _draw(self, outputs: Sequence[str]) -> Instance:
         self.types, self.made = {}, Instance(outputs=list(outputs))
@@ -276,7 +281,7 @@ class Sampler:
         if self._dares(_SELDOM):
             self.dims[int(self.random.integers(3))] = 1
         if self.wishes.numbers and self._dares(_HALF):
-            number = int(self._one_of(self.wishes.numbers))
+            number = int(self._one_of(self.wishes.numbers)) + int(self.random.integers(2))
             if 0 < number <= _LARGEST_WISH:
                 self.dims[int(self.random.integers(4))] = number
         op_types = {node.op_type for node in self.sketch.nodes}
@@ -424,7 +429,8 @@ class Sampler:
             if (not ranks or len(form) in ranks)
             and all(form[axis : axis + 1] in {(), (size,)} for axis, size in sizes.items())
         ]
-        return self._one_of(wished or forms)
+        chosen: Shape = self._one_of(wished or forms)
+        return chosen
 
     def _constant(self, name: str, shape: Shape, *, positive: bool) -> NDArray[np.float64]:
         if name in self.wishes.close and not self._dares(_RARELY):
@@ -469,7 +475,7 @@ class Sampler:
         if not node.domain:
             self._respell(node.op_type, args, attributes, schema)
         self._attributes(node.op_type, schema, attributes, self.shape(args[0]) if args else ())
-        if node.op_type == "Split":
+        if node.op_type == "Split" and len(args) == 1:
             attributes["num_outputs"] = len(node.outputs)
         known = {name for name in schema.attributes if name in attributes}
         stated = {name for name in node.attributes if name in schema.attributes}
@@ -1046,15 +1052,19 @@ class Sampler:
         self.leaf(args[1], self._one_of((narrow, (), shape, (1,))), dtype)
 
     def _of_split(self, args: Sequence[str], attributes: Attributes) -> None:
-        count = attributes.get("num_outputs", 2)
-        shape = self.data(args[0], max(self.rank, 1))
-        axis = attributes.get("axis", 0)
+        count = len(self.sketch.nodes[len(self.made.nodes)].outputs)
+        dims = list(self.data(args[0], max(self.rank, 1)))
+        axis = self._stated_axis(attributes, len(dims))
         fed = self.made.inputs.get(args[0])
-        if fed is not None and isinstance(axis, int) and isinstance(count, int):
-            dims = list(shape)
-            if -len(dims) <= axis < len(dims):
-                dims[axis] = 2 * count
+        if fed is not None:
+            dims[axis] = 2 * count - self._dares(_RARELY)  # the last part may be smaller
             self.types[args[0]] = self.made.inputs[args[0]] = (fed[0], tuple(dims))
+        for name in args[1:]:
+            cuts = np.sort(self.random.permutation(np.arange(1, dims[axis]))[: count - 1])
+            sizes = np.diff([0, *cuts, dims[axis]])
+            if len(sizes) != count:
+                raise DeadEndError
+            self.leaf(name, sizes.shape, "int64", data=sizes)
 
     def _of_constantofshape(self, args: Sequence[str], attributes: Attributes) -> None:
         dims = self.dims[: max(self.rank, 1)]
@@ -1096,6 +1106,49 @@ class Sampler:
         size = shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 1
         count = int(self.random.integers(1, size + 1))
         self.leaf(args[1], (1,), "int64", data=np.array([count]))
+
+    def _of_compress(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.ranked(args[0])
+        axis = self._stated_axis(attributes, len(shape))
+        count = shape[axis] if "axis" in attributes else math.prod(shape)
+        self.leaf(args[1], (int(self.random.integers(1, count + 1)),), "bool")
+
+    def _of_negativeloglikelihoodloss(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.data(args[0], max(self.rank, 2))
+        form = (shape[0], *shape[2:])
+        self.leaf(args[1], form, "int64", data=self.random.integers(0, shape[1], form))
+        for weight in args[2:]:
+            self.leaf(weight, shape[1:2], self.types[args[0]][0])
+        attributes.setdefault("reduction", self._one_of(("none", "mean", "sum")))
+
+    _of_softmaxcrossentropyloss = _of_negativeloglikelihoodloss
+
+    def _of_roialign(self, args: Sequence[str], _: Attributes) -> None:
+        self.rank = 4
+        self.leaf(args[0], self._image())
+        corners = np.sort(self.random.uniform(0, 4, (2, 2, 2)), axis=1)
+        self.leaf(args[1], (2, 4), data=corners.reshape(2, 4))
+        self.leaf(args[2], (2,), "int64", data=np.zeros(2))
+
+    def _of_col2im(self, args: Sequence[str], _: Attributes) -> None:
+        self.leaf(args[1], (2,), "int64", data=np.array([3, 4]))
+        self.leaf(args[2], (2,), "int64", data=np.array([2, 2]))
+        self.leaf(args[0], (self.dims[0], 4 * self.dims[1], 6))  # where a block of 2 x 2 may lie
+
+    def _of_rotaryembedding(self, args: Sequence[str], _: Attributes) -> None:
+        batch, times, heads = self.dims[:3]
+        self.leaf(args[0], (batch, heads, times, 4))
+        for angles in args[1:3]:
+            self.leaf(angles, (times, 2) if args[3:] else (batch, times, 2))
+        for places in args[3:]:
+            form = (batch, times)
+            self.leaf(places, form, "int64", data=self.random.integers(0, times, form))
+
+    def _of_stft(self, args: Sequence[str], _: Attributes) -> None:
+        self.leaf(args[0], (self.dims[0], 12, 1))
+        self.leaf(args[1], (), "int64", data=np.array(self._one_of((1, 2, 3))))
+        for name, form in zip(args[2:], ((4,), ()), strict=False):
+            self.leaf(name, form, "" if form else "int64", data=None if form else np.array(4))
 
     def _of_dropout(self, args: Sequence[str], _: Attributes) -> None:
         self.data(args[0])

@@ -118,6 +118,16 @@ transpose_2 = Transpose(transpose_1, perm=perm_1)
 transpose_2
 -> Transpose(x, perm=[perm[i] for i in perm_1])""",
     ),
+    "a new node that an old opset lacks": (
+        """g (bool[2,5] c, float[2,5] a, float[2,5] b) => (float[2,5] y) {
+            n = Not (c) y = Where (n, a, b) }""",
+        "g (bool[2,5] c, float[2,5] a, float[2,5] b) => (float[2,5] y) { y = Where (c, b, a) }",
+        """not_where_to_where 1
+not_1 = Not(x)
+where = Where(not_1, x_1, y)
+where
+-> Where(x, y, x_1)""",
+    ),
     "Transpose moved": (
         """g (float[2,3,4] x) => (float[2,3,4] y) {
             a = Transpose <perm = [1,0,2]> (x) b = Relu (a) y = Transpose <perm = [1,0,2]> (b) }""",
