@@ -38,8 +38,8 @@ _MOST_WORK = 1_000_000
 _LONGEST_SYMBOL = 200
 
 _SAME_TYPE = (0, 3)
-"""Outputs of onnxruntime's operators with the first input's element type, if there is a rule; or with
-that of the table that it chooses from."""
+"""Outputs of onnxruntime's operators with the first input's element type, if there is a rule; with
+that of the table, if the first input chooses from one."""
 
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
