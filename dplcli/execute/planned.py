@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from dplcli.execute.onednn.plans import Named
     from dplcli.execute.plan import Judging, KernelPlan, Primitive
     from dplcli.ir import Function, Graph, Node
-    from dplcli.verify.values import ModelSource
+    from dplcli.verify.values import Calls, ModelSource
 
 
 class PlannedCall:
@@ -146,6 +147,22 @@ def taken(
         if call.plan is not None:  # all calls of a function are taken, or none
             found.setdefault(call.function, []).append((call, call.plan))
     return found
+
+
+def named(calls: Sequence[PlannedCall]) -> dict[tuple[str, str], list[Named]]:
+    """Return what is taken by names: the calls of each function, with their attributes."""
+    return {
+        (function.domain, function.name): [
+            (c.node.name, plan, c.node.attributes) for c, plan in alike
+        ]
+        for function, alike in taken(calls).items()
+    }
+
+
+def signatures(calls: Sequence[PlannedCall]) -> Calls:
+    """Return the element types of what the calls read and make that are taken."""
+    functions = named(calls).items()
+    return {(*who, name): signature_of(plan) for who, alike in functions for name, plan, _ in alike}
 
 
 def _is_within(node: Node, bodies: set[Graph]) -> bool:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dplcli.execute.onednn.plans import hosted_text
 from dplcli.execute.operators import runtime
 from dplcli.execute.plan import LibraryError, RefusedError
-from dplcli.execute.planned import plan_calls, taken
+from dplcli.execute.planned import named, plan_calls, signatures, taken
 from dplcli.files import temporary_folder
-from dplcli.verify.engines import Session
+from dplcli.verify.engines import Session, opened
 from dplcli.verify.values import RunError
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ class KernelSession:
         self._library = library_of(kernels.target)
         self._name = f"{kernels.library} {self._library.name}"
         self._calls = plan_calls(self._library, source)
-        functions = taken(self._calls)
-        self._taken = [pair for alike in functions.values() for pair in alike]
+        self._taken = [pair for alike in taken(self._calls).values() for pair in alike]
         self._kernels: list[_Kernel] = []
         self._failures: list[BaseException] = []
         self._host = _Host(  # kept as long as the session
@@ -115,18 +114,18 @@ class KernelSession:
             _PREPARE(self._kept(self._prepare, 1)),
             _RUN(self._kept(self._run, 1)),
         )
-        named = {
-            (function.domain, function.name): [(call.node.name, plan) for call, plan in alike]
-            for function, alike in functions.items()
-        }
         with runtime() as operators, temporary_folder() as folder:
             plan = folder / "model.plan"
-            plan.write_text(hosted_text(named), encoding="ascii")
-            c.CDLL(str(operators)).dpl_host(c.byref(self._host))
+            plan.write_text(hosted_text(named(self._calls)), encoding="ascii")
             options = (*source.execution.options, ("dpl.plan", str(plan)))
             execution = replace(source.execution, options=options, kernels=None)
             given = replace(source, libraries=(operators,), execution=execution)
-            self._session = self._explained(lambda: Session(given, level))
+
+            def create(given: ModelSource) -> Session:
+                c.CDLL(str(operators)).dpl_host(c.byref(self._host))
+                return self._explained(lambda: Session(given, level))
+
+            self._session = opened(given, create, signatures(self._calls))
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.

@@ -147,6 +147,8 @@ class Execution:
         timeout: Seconds for each step: to create a session, to run it once. None for no limit.
         memory_limit: Megabytes for the model and its run, beyond what onnxruntime takes by itself.
         kernels: What runs partitions in the place of their bodies; None for nothing.
+        widens: Whether a model that onnxruntime refuses may compute in float32 what it says in
+            bfloat16.
 
     Raises:
         UsageError: A limit is not positive or cannot be kept here, or an option or its value is
@@ -159,6 +161,7 @@ class Execution:
     timeout: float | None = TIMEOUT
     memory_limit: int | None = None
     kernels: "Kernels | None" = None
+    widens: bool = False
 
     def __post_init__(self) -> None:
         """Refuse impossible options and limits before any work is done."""

@@ -4,9 +4,11 @@ A worker loads this and little else before its first session; onnx only for type
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import onnxruntime as ort
@@ -17,7 +19,9 @@ from dplcli.files import is_text, text_path
 from dplcli.ir.types import TensorType
 from dplcli.verify.check import CPU, Execution
 from dplcli.verify.values import (
+    NO_CALLS,
     Array,
+    Calls,
     Feed,
     Leaf,
     ModelSource,
@@ -30,6 +34,7 @@ from dplcli.verify.values import (
     tells_of_shortage,
 )
 
+Opened = TypeVar("Opened")
 RUNTIME_VERSION: str = ort.__version__
 
 # Arrays into onnxruntime and out of it, also of element types that numpy lacks.
@@ -152,31 +157,7 @@ class Session:
             RunError: onnxruntime does not accept the model.
             UsageError: onnxruntime does not have the provider, or does not know an option.
         """
-        ort.set_default_logger_severity(_SILENT)
-        options = ort.SessionOptions()
-        options.log_severity_level = _SILENT
-        options.graph_optimization_level = _LEVELS[level]
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-        _apply_options(options, source.execution)
-        provider = source.execution.provider
-        _check_provider(provider)
-        try:
-            with ExitStack() as stack:
-                model = _model_of(source, options, stack)
-                _register(options, source.libraries)
-                providers = list(dict.fromkeys((provider, CPU)))
-                # No fallback: it would run on the CPU what another provider fails to run.
-                self._session = ort.InferenceSession(
-                    model, options, providers=providers, enable_fallback=0
-                )
-        except _ERRORS as error:
-            raise _onnxruntime_error(error) from error
-        if provider not in self._session.get_providers():
-            raise UsageError(
-                f"--provider {provider}: onnxruntime has it, but cannot start it here",
-                hint="the device, its driver, or a library that the provider needs is missing",
-            )
+        self._session = opened(source, lambda given: _created(given, level))
         self._weights = source.weights  # kept alive, since onnxruntime may read them in place
         exotic = {f"tensor({name})" for name in _BITS}
         self._names = [output.name for output in self._session.get_outputs()]
@@ -209,6 +190,60 @@ class Session:
             return {n: (unwrap(v),) for n, v in zip(names, results, strict=True)}
         except _ERRORS as error:
             raise _onnxruntime_error(error) from error
+
+
+def _created(source: ModelSource, level: str) -> ort.InferenceSession:
+    ort.set_default_logger_severity(_SILENT)
+    options = ort.SessionOptions()
+    options.log_severity_level = _SILENT
+    options.graph_optimization_level = _LEVELS[level]
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    _apply_options(options, source.execution)
+    provider = source.execution.provider
+    _check_provider(provider)
+    try:
+        with ExitStack() as stack:
+            model = _model_of(source, options, stack)
+            _register(options, source.libraries)
+            providers = list(dict.fromkeys((provider, CPU)))
+            # No fallback: it would run on the CPU what another provider fails to run.
+            session = ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
+    except _ERRORS as error:
+        raise _onnxruntime_error(error) from error
+    if provider not in session.get_providers():
+        raise UsageError(
+            f"--provider {provider}: onnxruntime has it, but cannot start it here",
+            hint="the device, its driver, or a library that the provider needs is missing",
+        )
+    return session
+
+
+def opened(
+    source: ModelSource, create: Callable[[ModelSource], Opened], calls: Calls = NO_CALLS
+) -> Opened:
+    """Open a model; with bfloat16 in float32, if it is refused otherwise, and if that will do.
+
+    Args:
+        source: The model.
+        create: Opens it.
+        calls: The calls in it that custom operators run.
+
+    Raises:
+        RunError: onnxruntime does not accept the model.
+    """
+    given = replace(source, execution=replace(source.execution, widens=False))
+    try:
+        return create(given)
+    except RunError:
+        if not source.execution.widens:
+            raise
+        from dplcli.verify.float32 import in_float32  # noqa: PLC0415  # loads onnx
+        from dplcli.verify.model import model_of  # noqa: PLC0415  # loads onnx
+
+        if (wide := in_float32(model_of(source), calls)) is None:
+            raise
+        return create(replace(given, content=wide.SerializeToString()))
 
 
 def output_types(source: ModelSource) -> dict[str, TensorType]:

@@ -21,6 +21,7 @@ from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import scale_of
+from dplcli.verify.float32 import STATED_TYPE
 from dplcli.verify.model import whole_of
 from dplcli.verify.run import Runner
 from dplcli.verify.values import RunError, map_feeds, one_line
@@ -44,9 +45,6 @@ _LEAST, _MOST = 0.5, 2.0
 """How many units in the last place numbers are moved."""
 
 _FEW = 4
-
-_STATED_TYPE = ("to", "dtype", "output_datatype")
-"""Attributes that state the element type of a result."""
 
 
 def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> ModelProto:
@@ -125,7 +123,7 @@ def _widen(node: NodeProto) -> None:
     if canonical_domain(node.domain):
         return
     given = {item.name: item for item in node.attribute}
-    for name in _STATED_TYPE:
+    for name in STATED_TYPE:
         if name in given and given[name].i in _COARSER:
             given[name].i = TensorProto.DOUBLE
     if node.op_type == "GroupNormalization":  # its body casts, which those of others do not

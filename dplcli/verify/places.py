@@ -123,6 +123,9 @@ _EACH = 64
 _AT_ONCE = 1 << 22
 """How many elements of stored tables are compared at once."""
 
+_MOST_SAME = 0.5
+"""Two constants of which a larger share is the same are not two ways to compute one."""
+
 _TELLING = 2
 """How many different finite numbers a place has to give."""
 
@@ -735,7 +738,7 @@ class _Places(CutModels):
                 unit,
                 reason,
                 is_joined=self._is_joined(place),
-                moves=not self._has_same_constants(place),
+                moves=not (self._has_same_constants(place) or self._is_edited(place)),
             )
         elif self._is_joined(place) and not place.hides and pair.candidate not in self.guessed:
             again = self._compared(place, feeding, given, _FEW)
@@ -774,6 +777,16 @@ class _Places(CutModels):
 
     def _has_same_constants(self, place: Place, *, is_rough: bool = False) -> bool:
         """Tell whether both parts read equal constants in one order, or equal but for rounding."""
+        is_equal = _is_near if is_rough else _is_equal
+        pairs = self._constants(place)
+        return pairs is not None and all(is_equal(*pair) for pair in pairs)
+
+    def _is_edited(self, place: Place) -> bool:
+        """Tell whether a few elements of a constant are others, which nothing in advance makes."""
+        return any(_is_edited(*pair) for pair in self._constants(place) or ())
+
+    def _constants(self, place: Place) -> list[tuple[TensorProto, TensorProto]] | None:
+        """Return the constants that both parts read, in one order; None if one reads more."""
         ours, theirs = (
             [
                 tensor
@@ -783,10 +796,7 @@ class _Places(CutModels):
             ]
             for side, part in zip(self.sides, place.parts, strict=True)
         )
-        if len(ours) != len(theirs):
-            return False
-        is_equal = _is_near if is_rough else _is_equal
-        return all(is_equal(one, other) for one, other in zip(ours, theirs, strict=True))
+        return [*zip(ours, theirs, strict=True)] if len(ours) == len(theirs) else None
 
     def _is_rounded(self, pair: Pair) -> bool:
         """Tell whether both values are what the same operator rounds to steps."""
@@ -1227,6 +1237,19 @@ def _is_near(one: TensorProto, other: TensorProto) -> bool:
     if one.dims != other.dims or TensorProto.EXTERNAL in (one.data_location, other.data_location):
         return False
     return not _far(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
+
+
+def _is_edited(one: TensorProto, other: TensorProto) -> bool:
+    """Tell whether of two constants most elements are the same, and some are not by rounding."""
+    if one.dims != other.dims or TensorProto.EXTERNAL in (one.data_location, other.data_location):
+        return False
+    ours, theirs = onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other)
+    if (unit := UNITS.get(ours.dtype.name)) is None or ours.dtype != theirs.dtype:
+        return False
+    numbers, others = ours.astype(np.float64), theirs.astype(np.float64)
+    rounded = float64.ROUNDED_AGAIN * unit * np.abs(numbers)
+    is_same = numbers == others
+    return bool(is_same.mean() > _MOST_SAME and (np.abs(numbers - others) > rounded).any())
 
 
 def _differ_in_part(ours: Array, theirs: Array) -> bool:

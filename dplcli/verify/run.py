@@ -884,6 +884,7 @@ def _described(source: ModelSource, arrays: list[Array]) -> Header:
         "provider": execution.provider,
         "options": execution.options,
         "memory_limit": execution.memory_limit,
+        "widens": execution.widens,
         "kernels": None if execution.kernels is None else asdict(execution.kernels),
     }
 
@@ -1008,6 +1009,7 @@ def _open(header: Header, arrays: Sequence[Array]) -> Engine:
         provider=header["provider"],
         options=_options(header),
         memory_limit=header["memory_limit"],
+        widens=header["widens"],
         kernels=None if header["kernels"] is None else Kernels(**header["kernels"]),
     )
     content, weights = header["content"], header["weights"]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,11 @@ def _leaf(label: str, data: Array) -> Leaf:
     name = "string" if data.dtype.kind in "OUS" else data.dtype.name
     return Leaf(label, name, data)
 
+
+Calls = Mapping[tuple[str, str, str], tuple[Sequence[str], Sequence[str]]]
+"""By domain, function and name of calls, the element types of what they read and make."""
+
+NO_CALLS: Calls = MappingProxyType({})
 
 Outputs = dict[str, tuple[Leaf, ...]]
 Runs = Mapping[int, Outputs]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from dplcli.verify.check import Execution
 from dplcli.verify.cuts import in_bf16
 from dplcli.verify.engines import Session
 from dplcli.verify.model import model_of
@@ -43,7 +44,9 @@ class RoundingSession:
                 if node.op_type == os.environ.get(FAULT):
                     node.CopyFrom(onnx.helper.make_node("Identity", node.input[:1], node.output))
         content = model.SerializeToString()
-        self.session = Session(ModelSource(source.path, content, source.weights), level)
+        execution = Execution(widens=source.execution.widens)
+        rounded = ModelSource(source.path, content, source.weights, execution=execution)
+        self.session = Session(rounded, level)
         self.calls = [node for node in model.graph.node if node.domain == "dnnl"]
         self.runs = 0
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli.errors import UsageError
+from dplcli.execute import kernels_for
 from dplcli.execute.onednn.library import Library
 from dplcli.execute.onednn.plans import plan_text
 from dplcli.execute.planned import planned, taken
@@ -15,6 +16,7 @@ from dplcli.verify.check import Check, Execution, Kernels
 from dplcli.verify.values import ModelSource
 from tests.execute.rounding import FAULT
 from tests.execute.support import NET, SECONDS, needs_onednn, net, partitioned
+from tests.verify.test_bfloat16 import model as narrow_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +59,36 @@ def test_a_wrong_body_is_wrong_in_bfloat16(
     assert "by itself gives something else than its body" in found.reasons[0]
 
 
-def _asking(kernels: Kernels, **settings: float) -> Check:
+MLP = """g (bfloat16[N,32] x) => (bfloat16[N,32] y)
+  <bfloat16[32,32] a, bfloat16[32] b, bfloat16[32,32] c> {
+    p = MatMul (x, a) q = Add (p, b) r = Relu (q) s = Sin (r) y = MatMul (s, c) }"""
+
+
+@pytest.mark.parametrize("fault", ["", "Relu"])
+def test_a_model_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Its partitions are judged by their bodies in float32, also where outputs are near."""
+    monkeypatch.setenv(FAULT, fault)
+    paths = partitioned(narrow_model(MLP), tmp_path)
+    found = verify(*paths, settings=_asking(ROUNDING, seeds=(0,)))
+    assert found.verdict == ("different" if fault else "equivalent")
+    assert "computed in float32" in found.warnings[0]
+    if fault:
+        assert "'dense_bias_relu" in found.reasons[0]
+
+
+def test_a_model_in_bfloat16_runs(tmp_path: Path) -> None:
+    """On a CPU that has it, both products run; what lies between is computed in float32."""
+    needs_onednn()
+    if "AVX512_BF16" not in Library().features:
+        pytest.skip("this CPU does not compute in bfloat16")
+    paths = partitioned(narrow_model(MLP), tmp_path)
+    found = verify(*paths, settings=_asking(kernels_for("dnnl", "all"), seeds=(0,)))
+    assert found.verdict == "equivalent"
+    assert found.kernels is not None
+    assert found.kernels.ran == 2
+
+
+def _asking(kernels: Kernels, **settings: object) -> Check:
     return Check(execution=Execution(kernels=kernels, timeout=SECONDS), **settings)  # type: ignore[arg-type]
 
 

@@ -137,12 +137,12 @@ def plan_text(
     return "".join(f"{line}\n" for line in lines)
 
 
-def hosted_text(functions: Mapping[tuple[str, str], Sequence[tuple[str, KernelPlan]]]) -> str:
+def hosted_text(functions: Mapping[tuple[str, str], Sequence[Named]]) -> str:
     """Return a plan that names the calls of some functions, and has the program run them."""
     lines = ["dpl-plan 4", "hosted"]
     for (domain, name), calls in functions.items():
         lines.append(_line("function", _word(domain), _word(name), 0, *_types(calls[0][1])))
-        lines += [_line("call", _word(call)) for call, _ in calls]
+        lines += [_line("call", _word(call)) for call, *_ in calls]
     return "".join(f"{line}\n" for line in (*lines, "end"))
 
 

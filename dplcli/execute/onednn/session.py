@@ -12,9 +12,9 @@ from dplcli.execute.onednn.library import Library, read_primitive
 from dplcli.execute.onednn.plans import DTYPES, multiplies_steps, plan_text
 from dplcli.execute.operators import runtime
 from dplcli.execute.plan import LibraryError
-from dplcli.execute.planned import plan_calls, planned, taken
+from dplcli.execute.planned import named, plan_calls, planned, signatures, taken
 from dplcli.files import temporary_folder
-from dplcli.verify.engines import Session
+from dplcli.verify.engines import Session, opened
 from dplcli.verify.values import ModelSource
 
 if TYPE_CHECKING:
@@ -79,13 +79,7 @@ class OneDnn(Library):
 
     def plan(self, calls: Sequence[PlannedCall]) -> str:
         """Return the plan of the calls that are taken."""
-        functions = {
-            (function.domain, function.name): [
-                (call.node.name, plan, call.node.attributes) for call, plan in alike
-            ]
-            for function, alike in taken(calls).items()
-        }
-        return plan_text(functions, f"by dpl, with {self}", is_inexact=self._allow_inexact)
+        return plan_text(named(calls), f"by dpl, with {self}", is_inexact=self._allow_inexact)
 
     def __str__(self) -> str:
         """Return its name and version."""
@@ -134,7 +128,6 @@ class OneDnnSession:
             ran = [call for alike in taken(self._calls).values() for call, _ in alike]
             self._places = {call: 1 + place for place, call in enumerate(ran)}
             self._cells = np.zeros(1 + len(ran), np.int64)  # see Record in native/dpl_dnnl.cc
-            c.CDLL(str(operators)).dpl_record(c.c_void_p(self._cells.ctypes.data))
             plan = folder / "model.plan"
             plan.write_text(self._library.plan(self._calls), encoding="ascii")
             threads = dict(execution.options).get("intra_op_num_threads", "0")
@@ -142,7 +135,12 @@ class OneDnnSession:
             options = (*execution.options, *told.items(), ("dpl.threads", threads))
             execution = replace(execution, options=options, kernels=None)
             given = replace(source, libraries=(operators,), execution=execution)
-            self._session = Session(given, level)
+
+            def create(given: ModelSource) -> Session:
+                c.CDLL(str(operators)).dpl_record(c.c_void_p(self._cells.ctypes.data))
+                return Session(given, level)
+
+            self._session = opened(given, create, signatures(self._calls))
         self._looks = _LOOKS
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
