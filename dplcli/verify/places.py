@@ -432,10 +432,14 @@ class _Places(CutModels):
         return bounds
 
     def _is_settled(self, which: int, node: NodeProto) -> bool:
-        """Tell whether a node of one of the models gives the same numbers, whatever is fed."""
+        """Tell whether a node gives the same numbers, or cuts off the same, whatever is fed."""
         graph = self.models[which].graph
         known = graph.model.memory(Knowledge)
-        made = [graph.values.get(name) for name in node.output]
+        reads, made = (map(graph.values.get, names) for names in (node.input[:1], node.output))
+        if node.op_type in BOUNDED_BY_SIZE:
+            shapes = [None if value is None else known.shape(value) for value in reads]
+            if all(shape and all(isinstance(dim, int) for dim in shape) for shape in shapes):
+                return True
         return all(value is not None and known.array(value) is not None for value in made)
 
     @cached_property
