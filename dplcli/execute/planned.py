@@ -152,17 +152,15 @@ def taken(
 def named(calls: Sequence[PlannedCall]) -> dict[tuple[str, str], list[Named]]:
     """Return what is taken by names: the calls of each function, with their attributes."""
     return {
-        (function.domain, function.name): [
-            (c.node.name, plan, c.node.attributes) for c, plan in alike
-        ]
-        for function, alike in taken(calls).items()
+        (f.domain, f.name): [(call.node.name, plan, call.node.attributes) for call, plan in alike]
+        for f, alike in taken(calls).items()
     }
 
 
 def signatures(calls: Sequence[PlannedCall]) -> Calls:
     """Return the element types of what the calls read and make that are taken."""
-    functions = named(calls).items()
-    return {(*who, name): signature_of(plan) for who, alike in functions for name, plan, _ in alike}
+    named_calls = ((*key, call) for key, alike in named(calls).items() for call in alike)
+    return {(domain, name, call[0]): signature_of(call[1]) for domain, name, call in named_calls}
 
 
 def _is_within(node: Node, bodies: set[Graph]) -> bool:

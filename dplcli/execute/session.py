@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dplcli.execute.onednn.plans import hosted_text
 from dplcli.execute.operators import runtime
 from dplcli.execute.plan import LibraryError, RefusedError
-from dplcli.execute.planned import named, plan_calls, signatures, taken
+from dplcli.execute.planned import named, plan_calls, taken
 from dplcli.files import temporary_folder
-from dplcli.verify.engines import Session, opened
+from dplcli.verify.engines import Session
 from dplcli.verify.values import RunError
 
 if TYPE_CHECKING:
@@ -118,14 +118,10 @@ class KernelSession:
             plan = folder / "model.plan"
             plan.write_text(hosted_text(named(self._calls)), encoding="ascii")
             options = (*source.execution.options, ("dpl.plan", str(plan)))
-            execution = replace(source.execution, options=options, kernels=None)
+            execution = replace(source.execution, options=options, kernels=None, widens=False)
             given = replace(source, libraries=(operators,), execution=execution)
-
-            def create(given: ModelSource) -> Session:
-                c.CDLL(str(operators)).dpl_host(c.byref(self._host))
-                return self._explained(lambda: Session(given, level))
-
-            self._session = opened(given, create, signatures(self._calls))
+            c.CDLL(str(operators)).dpl_host(c.byref(self._host))
+            self._session = self._explained(lambda: Session(given, level))
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
