@@ -306,7 +306,7 @@ def test_a_number_of_no_elements_is_no_attribute() -> None:
     """A match whose constant is empty stays as it is; one of one number does not."""
     before = """<ir_version: 10, opset_import: ["" : 18]>
         g (float[0] x, float[2] z) => (float[0] y, float[2] w)
-            <float[0] none = {}, float[1] one = {2}> {
+            <float[0] none = {}, float one = {2}> {
             a = Mul (x, none) y = Relu (a) b = Mul (z, one) w = Relu (b) }"""
     _, _, done = apply(before, ("Relu(Mul(x, const(c)))", "Elu(x, alpha=c.value)"))
 
