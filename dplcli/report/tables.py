@@ -7,7 +7,7 @@ import math
 import shlex
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dplcli.errors import counted
 from dplcli.escaping import one_line
@@ -15,7 +15,7 @@ from dplcli.ir.printer import node_window, print_node
 from dplcli.report.layout import Bars, Group, Text, TextTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
@@ -340,12 +340,8 @@ def verification_report(
         lines += error_histograms(result.outputs) if in_full else []
     lines += judgement_lines(result, with_tolerances=in_full)
     lines += [] if result.kernels is None else kernel_lines(result.kernels)
-    for what, style in (("reason", "red"), ("excuse", "yellow")):
-        lines += [
-            Text(f"{output.name} at level {output.level}: {said}", style=style)
-            for output in result.outputs
-            if (said := getattr(output, what))
-        ]
+    lines += _said_of_outputs(result.outputs, "reason", "red")
+    lines += _said_of_outputs(result.outputs, "excuse", "yellow")
     for name, tolerance in needed.items():
         option = shlex.quote(f"{name}={tolerance}")
         lines.append(Text(one_line(f"{name} would pass with --tolerance {option}", _LONG)))
@@ -366,6 +362,19 @@ def verification_report(
     if result.equivalent and not result.doubts and result.complaint:
         verdict = f"{verdict.removesuffix('.')}; but {result.complaint}."
     return Group(*lines, Text(verdict, style="bold green" if result.accepted else "bold red"))
+
+
+def _said_of_outputs(
+    outputs: Sequence[OutputComparison], what: Literal["reason", "excuse"], style: str
+) -> Iterator[Part]:
+    """Say what is wrong with outputs, or what excuses them; of many the same once."""
+    named: dict[str, list[str]] = {}
+    for output in outputs:
+        if said := getattr(output, what):
+            named.setdefault(f"at level {output.level}: {said}", []).append(output.name)
+    for said, (first, *others) in named.items():
+        more = f" and {counted(len(others), 'other output')}" if others else ""
+        yield Text(f"{first}{more} {said}", style=style)
 
 
 def _output_table(outputs: Sequence[OutputComparison], most: int | None) -> Part:
