@@ -223,11 +223,10 @@ reduce_sum
 
 
 UNPROVED = {
-    "an Identity": "not tried",
     "a Cast to the type there is": "not tried",
     "a rule that matches what it makes": "failed",
 }
-"""Two that no graph is made up for, and one that computes something else."""
+"""One that no graph is made up for, and one that computes something else."""
 NARROWED = {"a factor folded into a weight", "its own example shows what is wrong"}
 """Two that are narrowed by several conditions: few graphs do not show that each is needed."""
 
