@@ -2516,10 +2516,18 @@ class _Compiler:
         """Return *step* for an input of the node in *slot*, which tells what numbers are axes."""
         if isinstance(step, ConstantStep) and are_whole_numbers(step.pattern):
             return AxesStep(step, slot, place)
-        is_read_once = self.parents.get(id(step.pattern), 0) <= 1
-        if is_read_once and isinstance(step, (OrStep, AndStep, NotStep, SharedStep)):
-            inner = {name: each for name, each in vars(step).items() if isinstance(each, Step)}
-            vars(step).update((name, self._read(each, slot, place)) for name, each in inner.items())
+        pending, seen = [step], {id(step)}
+        while pending:
+            holder = pending.pop()
+            is_read_once = self.parents.get(id(holder.pattern), 0) <= 1
+            if not is_read_once or not isinstance(holder, (OrStep, AndStep, NotStep, SharedStep)):
+                continue
+            for name, inner in [*vars(holder).items()]:
+                if isinstance(inner, ConstantStep) and are_whole_numbers(inner.pattern):
+                    setattr(holder, name, AxesStep(inner, slot, place))
+                elif isinstance(inner, Step) and id(inner) not in seen:
+                    seen.add(id(inner))
+                    pending.append(inner)
         return step
 
     def _call_step(self, part: CallPattern, slot: int, args: Iterable[Step]) -> CallStep:

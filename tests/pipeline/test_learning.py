@@ -184,8 +184,7 @@ where x.dtype == cast_1.dtype
 mat_mul = MatMul(a, const(b))
 mul = Mul(mat_mul, const(b_1))
 mul
-where shaped_like(mul, mat_mul)
-where shaped_like(mul, b)
+where b_1.rank == 1
 where b.rank == 2
 -> MatMul(a, const(b.value * b_1.value))""",
     ),
