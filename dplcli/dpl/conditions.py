@@ -44,7 +44,7 @@ from dplcli.shapes.rules import reshaped
 from dplcli.shapes.terms import Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from typing import NoReturn
 
@@ -1294,7 +1294,7 @@ def _differs(left: object, right: object) -> object:
     return differs
 
 
-def _lacks(item: object, items: Any) -> bool:  # noqa: ANN401  # what holds something
+def _lacks(item: object, items: Collection[object]) -> bool:
     if item in items:
         return False
     return isinstance(items, str) or all(_differs(item, other) for other in items)
@@ -2076,14 +2076,16 @@ class Condition(Expression):
         said: set[str] = set()
         told: set[ast.expr] = set()
         for node in self._parts.nodes:
-            if not isinstance(node, ast.Attribute):
-                continue
-            of_attributes = _is_attrs(node.value)
-            owner = node.value.value if of_attributes else node.value  # type: ignore[attr-defined]  # it is x.attrs
-            is_told = of_attributes or node.attr in {"name", "uses"}
-            if is_told and isinstance(owner, ast.Name) and facts.get(owner.id) is not None:
+            is_captured = False
+            match node:
+                case ast.Attribute(value=ast.Attribute(value=ast.Name() as owner, attr="attrs")):
+                    is_captured = captures.get(owner.id) == node.attr
+                case ast.Attribute(value=ast.Name() as owner, attr="name" | "uses"):
+                    pass
+                case _:
+                    continue
+            if facts.get(owner.id) is not None:
                 told.add(owner)
-                is_captured = of_attributes and captures.get(owner.id) == node.attr
                 with suppress(UnknownFactError, *UNANSWERABLE):
                     value = self._run(self._compile(node), facts)
                     shown = list(value) if isinstance(value, tuple) else value
@@ -2111,8 +2113,9 @@ def _described(value: Value) -> str:
     """Return what is known of the type of *value*, and the numbers of a small constant."""
     known, tensor = value.known_type(), value.constant
     text = "of unknown type" if known is None else str(known)
-    is_shown = tensor is not None and tensor.size <= _MOST_NUMBERS and not tensor.is_external
-    return f"{text} = {tensor.numpy().tolist()}" if is_shown else text  # type: ignore[union-attr]  # is_shown
+    if tensor is None or tensor.size > _MOST_NUMBERS or tensor.is_external:
+        return text
+    return f"{text} = {tensor.numpy().tolist()}"
 
 
 def without(

@@ -279,6 +279,9 @@ def _is_same(name: str, one: Node, other: Node) -> bool:
     )
 
 
+# How far above its root a pattern looks.
+
+
 def reach_of(pattern: DFPattern) -> int | None:
     """Return how many nodes lie on the longest way from a match's root up to its leaves.
 

@@ -625,16 +625,12 @@ class DFPattern:
         Raises:
             ValueError: Something is no dimension.
         """
-        listed = dims[0] if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims
-        shape: list[Dim] = []
-        for dim in listed:
-            if isinstance(dim, str | int | None) and (
-                not isinstance(dim, str) or dim.isidentifier()
-            ):
-                shape.append(dim)
-            else:
+        only: Any = dims[0] if len(dims) == 1 else None
+        shape: tuple[Any, ...] = tuple(only) if isinstance(only, (list, tuple)) else dims
+        for dim in shape:
+            if not (dim.isidentifier() if isinstance(dim, str) else isinstance(dim, int | None)):
                 raise ValueError(f"{dim!r} is not a dimension: a number, a letter, or None for any")
-        return TypedPattern(self, shape=tuple(shape))
+        return TypedPattern(self, shape=shape)
 
     def has_type(self, text: str) -> TypedPattern:
         """Match if the value's type is known and equals ``float32[n, 4]``, with n as a variable.

@@ -882,7 +882,8 @@ def parameter_of(node: Node, name: str) -> Attribute | None:
         return None
     inputs = inputs_of(node)
     value = inputs[slot] if slot < len(inputs) else None
-    moved = {item.slot: item for item in MOVED.get(node.op_type, ()) if not node.domain}.get(slot)
+    known = () if node.domain else MOVED.get(node.op_type, ())
+    moved = next((item for item in known if item.slot == slot), None)
     if value is None and moved is not None and moved.default is not None:
         return Attribute(moved.kind, moved.default)
     tensor = None if value is None else behind_identities(value).constant

@@ -264,10 +264,10 @@ def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = N
         return f"{value.name!r} is named by {value.holder}"
     members = set(nodes)
     readers = list(users(value))
-    outside = [f"{user.op_type} {user.label!r}" for user in readers if user not in members]
-    if outside:
-        others = f" and {counted(len(outside) - 1, 'other node')}" if outside[1:] else ""
-        return f"{value.name!r} is also read by {outside[0]}{others}"
+    if outside := [user for user in readers if user not in members]:
+        first, *others = outside
+        more = f" and {counted(len(others), 'other node')}" if others else ""
+        return f"{value.name!r} is also read by {first.op_type} {first.label!r}{more}"
     assert taken is not None  # noqa: S101  # somebody reads it
     user, other = next((user, match) for user in readers for match in taken.readers(value, user))
     return (

@@ -125,7 +125,9 @@ DEFAULT_TRIALS: int = TrialSettings.options["trials"].default
 
 _OWN_MOST = 100
 _MOST_RUNS = 6
-_HOPELESS = 120
+_HOPELESS, _HOPELESS_AT_FIRST = 120, 600
+"""After how many graphs in vain a source is given up: once the rule has applied, and before."""
+
 _DRAWS_FOR_ONE = 10
 _DARING_AFTER = 10
 _ENOUGH = 60
@@ -252,7 +254,7 @@ class Trier:
             is_enough = attempts.applied >= wanted
             if is_enough and (wanted < _ENOUGH or not attempts.untried(parts)):
                 break
-            patience = _HOPELESS if attempts.applied else 5 * _HOPELESS
+            patience = _HOPELESS if attempts.applied else _HOPELESS_AT_FIRST
             live = [n for n in range(len(sources)) if useful[n] or drawn[n] < patience]
             if not live:
                 break

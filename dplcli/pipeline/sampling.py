@@ -48,7 +48,7 @@ class DeadEndError(Exception):
 _RANK = re.compile(r"(?<![-+*/%] )\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
 _DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*)+)")
 _SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
-_LENGTH = re.compile(r"\blen\((\w+)(?:\.value)?\)()\s*==\s*(\d+)")
+_LENGTH = re.compile(r"\blen\((\w+)(?:\.value)?\)()\s*==\s*(\d+)")  # as _SIZE, without an axis
 _CLOSE = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.]+(?:[eE][+-]?\d+)?)")
 _EQUAL = re.compile(r"\b(\w+)\.value(?:\[[^\]]*\])?\s*==\s*(-?[\d.]+)")
 _WORDS = re.compile(r"\b(\w+)\s*(?:==|in)\s*[\[({]?((?:[\"'][^\"']*[\"'][, ]*)+)")
@@ -917,9 +917,10 @@ class Sampler:
 
     def _repeats(self, args: Sequence[str], attributes: Attributes) -> bool:
         """Tell whether a place may come twice: nobody says which of two updates would stay."""
-        if len(args) > 2 and self._dares(_HALF):  # noqa: PLR2004  # what is scattered
+        updates = args[2:]
+        if updates and self._dares(_HALF):
             attributes.setdefault("reduction", str(self._one_of(_TEXTS["reduction"])))
-        return len(args) == 2 or attributes.get("reduction", "none") != "none"  # noqa: PLR2004
+        return not updates or attributes.get("reduction", "none") != "none"
 
     def _stated_axis(self, attributes: Attributes, rank: int, usual: int = 0) -> int:
         """Return the axis that a node names, and let it name one if it does not."""

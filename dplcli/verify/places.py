@@ -742,7 +742,7 @@ class _Places(CutModels):
                 unit,
                 reason,
                 is_joined=self._is_joined(place),
-                moves=not (self._has_same_constants(place) or self._is_edited(place)),
+                moves=not (self._has_same_constants(place) or self._has_edited_constants(place)),
             )
         elif self._is_joined(place) and not place.hides and pair.candidate not in self.guessed:
             again = self._compared(place, feeding, given, _FEW)
@@ -785,7 +785,7 @@ class _Places(CutModels):
         pairs = self._constants(place)
         return pairs is not None and all(is_equal(*pair) for pair in pairs)
 
-    def _is_edited(self, place: Place) -> bool:
+    def _has_edited_constants(self, place: Place) -> bool:
         """Tell whether a few elements of a constant are others, which nothing in advance makes."""
         return any(_is_edited(*pair) for pair in self._constants(place) or ())
 
