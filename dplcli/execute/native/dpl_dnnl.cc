@@ -821,6 +821,10 @@ class Compiled {
     lay_out();
   }
 
+  // Compute nothing: all results are empty.
+  Compiled(const Library& dnnl, const Call& call, std::vector<Shape> made)
+      : outputs(std::move(made)), dnnl_(dnnl), call_(call) {}
+
   // Run; data of inputs and outputs in the order of the call, and memory for inner values. Several
   // threads may do so at once.
   void run(const std::vector<void*>& inputs, const std::vector<void*>& outputs, void* memory) {
@@ -1265,15 +1269,28 @@ class Kernel {
     const std::lock_guard<std::mutex> guard(lock_);
     auto& found = compiled_[shapes];
     if (found) return *found;
+    for (size_t at = 0; at < shapes.size(); ++at) {
+      if (call_->needs_elements && count_of(shapes[at]) == 0) {
+        found = of_nothing(shapes);
+        if (!found) refuse(at, shapes[at]);
+        return *found;
+      }
+    }
+    found = compiled_of(shapes);
+    return *found;
+  }
+
+  [[noreturn]] static void refuse(size_t at, const Shape& shape) {
+    throw Failure("its input " + std::to_string(at) + " has the shape " + written(shape) +
+                  ", which oneDNN does not take; state it when you partition the model");
+  }
+
+  std::unique_ptr<Compiled> compiled_of(const std::vector<Shape>& shapes) const {
     Shapes seen;
     for (size_t at = 0; at < shapes.size(); ++at) {
       const size_t id = call_->inputs[at].value;
       const bool is_known = call_->inputs[at].has_rank || call_->views.count(id);
-      if ((!is_known && (shapes[at].empty() || shapes[at].size() > kMostDims)) ||
-          (call_->needs_elements && count_of(shapes[at]) == 0)) {
-        throw Failure("its input " + std::to_string(at) + " has the shape " + written(shapes[at]) +
-                      ", which oneDNN does not take; state it when you partition the model");
-      }
+      if (!is_known && (shapes[at].empty() || shapes[at].size() > kMostDims)) refuse(at, shapes[at]);
       const auto view = call_->views.find(id);
       if (view == call_->views.end()) {
         seen[id] = shapes[at];
@@ -1284,13 +1301,40 @@ class Kernel {
       }
     }
     try {
-      found = std::make_unique<Compiled>(dnnl_, *call_, constant_, seen);
+      return std::make_unique<Compiled>(dnnl_, *call_, constant_, seen);
     } catch (const Failure& error) {
       std::string all;
       for (const Shape& shape : shapes) all += " " + written(shape);
       throw Failure(std::string(error.what()) + ", for inputs of shapes" + all);
     }
-    return *found;
+  }
+
+  // What oneDNN would get wrong where an input is empty need not be computed if all results are empty,
+  // too, as those of an expert that gets no token. Their sizes are read off the results for 1, 2 and 3
+  // in the place of 0. Return nothing if results have elements, or if their sizes do not grow evenly.
+  std::unique_ptr<Compiled> of_nothing(const std::vector<Shape>& shapes) const {
+    std::vector<std::vector<Shape>> made;
+    for (const int64_t size : {1, 2, 3}) {
+      std::vector<Shape> filled = shapes;
+      for (size_t at = 0; at < filled.size(); ++at) {
+        if (!constant_[at]) std::replace(filled[at].begin(), filled[at].end(), int64_t{0}, size);
+      }
+      try {
+        made.push_back(compiled_of(filled)->outputs);
+      } catch (const std::exception&) {  // a sum over no elements, say: its weights have none either
+        return nullptr;
+      }
+    }
+    std::vector<Shape> outputs = made[0];
+    for (size_t at = 0; at < outputs.size(); ++at) {
+      for (size_t axis = 0; axis < outputs[at].size(); ++axis) {
+        const int64_t step = made[1][at][axis] - made[0][at][axis];
+        if (made[2][at][axis] - made[1][at][axis] != step) return nullptr;
+        outputs[at][axis] -= step;
+      }
+      if (count_of(outputs[at]) != 0) return nullptr;
+    }
+    return std::make_unique<Compiled>(dnnl_, *call_, outputs);
   }
 
   const OrtApi* api_;
