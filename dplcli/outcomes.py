@@ -1110,8 +1110,7 @@ class LearnOutcome(RulesOutcome):
 
 
 @keys(
-    "*=rule places trial.verdict=trial.verdict trial.reason=trial.reason "
-    "trial.graphs=trial.graphs trial.counterexample=trial.counterexample"
+    "*=rule places trial.verdict=trial.verdict trial.reason=trial.reason trial.graphs=trial.graphs"
 )
 @dataclass(frozen=True)
 class LearnedRewrite:
@@ -1129,10 +1128,17 @@ class LearnedRewrite:
 
 
 class LeftPlaces(NamedTuple):
-    """Changed places that no rule explains: what they are and why, and how many."""
+    """Changed places that no rule explains.
+
+    Attributes:
+        what: What they are, and why no rule explains them.
+        places: How many there are.
+        counterexample: The graph on which the rule learned from them is wrong; "" for none.
+    """
 
     what: str
     places: int
+    counterexample: str = ""
 
 
 @keys(

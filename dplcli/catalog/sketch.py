@@ -1,12 +1,10 @@
-"""Graphs made up for the pattern of a rule."""
+"""What nodes a pattern asks for: sketches of graphs, each for one way through its alternatives."""
 
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,16 +28,10 @@ from dplcli.dpl.pattern import (
     WildcardPattern,
 )
 from dplcli.dpl.text import visible_parts
-from dplcli.ir.operators import (
-    CHANNEL_SLOTS,
-    CONVOLUTIONS,
-    MOVED,
-    SCALAR_SLOTS,
-    VECTORS,
-)
+from dplcli.ir.operators import MOVED, VECTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -47,12 +39,9 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import SchemaLibrary
 
-    Severity: TypeAlias = Literal["error", "warning"]
 
-
-# Each combination of a pattern's choices (alternatives, optional parts) is a variant. Shapes that
-# the pattern does not state are guessed from the operators that read them; there are several
-# guesses.
+# Each combination of a pattern's choices (alternatives, optional parts) is a variant. Shapes, types
+# and constants that the pattern does not state are drawn (`dplcli.pipeline.sampling`).
 
 
 MOST_VARIANTS = 16
@@ -61,7 +50,6 @@ MOST_VARIANTS = 16
 _MOST_CHOICES = 8
 _MOST_TRIED = 1 << 8
 _MOST_OUTPUTS = 4
-_MOST_GUESSES = 48
 _LONGEST_WAY = 48
 _KIND_EXAMPLES = {
     "": ("Relu", "Exp"),
@@ -72,7 +60,6 @@ _KIND_EXAMPLES = {
     "out-fusable": ("MatMul",),
     "opaque": ("CumSum",),
 }
-_CLOSE_TO = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.eE+-]+)")
 _REQUIRED: dict[str, dict[str, AttributeValue]] = {
     "Cast": {"to": 1},
     "Concat": {"axis": 0},
@@ -109,18 +96,6 @@ class Instance:
     inputs: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
-
-
-def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]]:
-    """Yield the variants of a rule's pattern; each variant is guesses that differ only in shapes.
-
-    Raises:
-        NoInstanceError: The pattern has a part for which nothing can be made up.
-    """
-    for sketch, outputs in sketches(rule, schemas):
-        offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
-        shapes = itertools.islice(itertools.product(*offers), _MOST_GUESSES)
-        yield map(partial(_filled, rule, sketch, outputs), shapes)
 
 
 def sketches(
@@ -179,24 +154,6 @@ def _choice_of(part: DFPattern) -> int | str:
     return part.op.name or id(part) if isinstance(part, CallPattern) else id(part)
 
 
-def _filled(
-    rule: Rule, sketch: VariantSketch, outputs: Sequence[str], shapes: Sequence[tuple[int, ...]]
-) -> Instance:
-    numbers = {m[1]: float(m[2]) for c in rule.where for m in _CLOSE_TO.finditer(c.text)}
-    instance = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
-    random = np.random.default_rng(0)
-    for leaf, shape in zip(sketch.leaves, shapes, strict=True):
-        dtype = leaf.dtype or "float32"
-        if leaf.is_constant:
-            data = random.uniform(0.5, 1.5, shape)
-            if leaf.name in numbers:
-                data = np.full((), numbers[leaf.name])
-            instance.constants[leaf.name] = data.astype(dtype)
-        else:
-            instance.inputs[leaf.name] = (dtype, shape)
-    return instance
-
-
 @dataclass
 class _Leaf:
     name: str
@@ -204,7 +161,6 @@ class _Leaf:
     dtype: str = ""
     rank: int | None = None
     shape: tuple[int, ...] | None = None
-    readers: list[tuple[str, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -328,9 +284,6 @@ class VariantSketch:
             args.append(self._leaf("", is_constant=False))
         while args and not args[-1]:
             args.pop()
-        for leaf in self.leaves:
-            slots = [slot for slot, arg in enumerate(args) if arg == leaf.name]
-            leaf.readers += [(op_type, slot) for slot in slots]
         attributes = dict(_REQUIRED.get(op_type, {})) | stated
         self.assumed[len(self.nodes)] = attributes.keys() - stated
         self.captured[len(self.nodes)] = dict(part.captures)
@@ -403,30 +356,3 @@ class VariantSketch:
             if part.shape is not None:
                 leaf.shape = tuple(dim if isinstance(dim, int) else 4 for dim in part.shape)
         return name
-
-    def shapes(self, leaf: _Leaf) -> list[tuple[int, ...]]:
-        """Offer shapes for *leaf*, likely ones first."""
-        if leaf.shape is not None:
-            return [leaf.shape]
-        rank = self._rank()
-        for op_type, slot in leaf.readers:
-            if op_type in CONVOLUTIONS and slot == 1:
-                return [(4, 4, *[1] * ((leaf.rank or rank) - 2))]
-            if slot in CHANNEL_SLOTS.get(op_type, ()):
-                return [(4,)]
-            if slot in SCALAR_SLOTS.get(op_type, ()):
-                return [()]
-        data = (1, 4, *[6] * (rank - 2)) if self._is_windowed else (4,) * rank
-        if leaf.rank is not None:
-            return [data if leaf.rank == rank else (4,) * leaf.rank]
-        channels = (4, *[1] * (rank - 2))
-        return [data, channels, (4,), ()] if not leaf.is_constant else [channels, (4,), (), data]
-
-    @property
-    def _is_windowed(self) -> bool:
-        return any(node.op_type in CONVOLUTIONS for node in self.nodes)
-
-    def _rank(self) -> int:
-        """Return the rank of the data: the largest that the pattern states, else the usual."""
-        stated = [leaf.rank for leaf in self.leaves if leaf.rank is not None]
-        return max(stated, default=4 if self._is_windowed else 2)

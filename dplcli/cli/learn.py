@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.cli.job import Invocation, Models
-    from dplcli.outcomes import RewritesOutcome, RulesOutcome
+    from dplcli.outcomes import RulesOutcome
     from dplcli.report.document import Document
     from dplcli.settings import BaseSettings, LearnSettings
 
@@ -62,7 +62,7 @@ class _LearnCommand(PairCommand):
         if output is None:
             write(learned.yaml)
         if not printing.quiet and printing.json_path != "-":
-            _tell(learned, document, output, verbose=printing.verbose)
+            _tell(learned, document, output)
         for warning in document.notes:
             say(f"dpl: warning: {warning}", err=True)
         printing.conclude(replace(document, text=Group()))  # it is said
@@ -83,7 +83,7 @@ class _LearnCommand(PairCommand):
         return learned
 
 
-def _tell(result: RulesOutcome, document: Document, output: Path | None, *, verbose: bool) -> None:
+def _tell(result: RulesOutcome, document: Document, output: Path | None) -> None:
     """Say what was learned, on standard error if the catalogue itself is printed or missing."""
     is_beside = output is None or not result.yaml
     for line in lines_of(document.text, None):
@@ -92,15 +92,9 @@ def _tell(result: RulesOutcome, document: Document, output: Path | None, *, verb
             start = text.startswith("Learned ")  # a sentence of ours; anything else may be a name
             text = f"dpl: {'l' + text[1:] if start else text}"
         say(text, err=is_beside)
-    if isinstance(result, LearnOutcome):
-        if output is None:
-            hint = f"write it with -o FILE, then: dpl match {result.label} --patterns FILE"
-            say(f"dpl: hint: {hint}", err=True)
-        return
-    for item in cast("RewritesOutcome", result).learned:
-        if verbose and item.trial.verdict == "failed":
-            say(f"{item.rule.name} is not right here:", err=True)
-            write(f"{item.trial.counterexample.rstrip()}\n", err=True)
+    if isinstance(result, LearnOutcome) and output is None:
+        hint = f"write it with -o FILE, then: dpl match {result.label} --patterns FILE"
+        say(f"dpl: hint: {hint}", err=True)
 
 
 command = _LearnCommand(

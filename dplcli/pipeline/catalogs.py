@@ -12,7 +12,7 @@ from dplcli.catalog.lint import Problem, lint
 from dplcli.catalog.places import lacks_examples
 from dplcli.catalog.python import installed_catalogs
 from dplcli.catalog.schema import json_schema
-from dplcli.catalog.sketch import MOST_VARIANTS, NoInstanceError, instances
+from dplcli.catalog.sketch import MOST_VARIANTS, NoInstanceError, sketches
 from dplcli.catalog.yaml import YamlSource
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import UsageError, did_you_mean_rule
@@ -222,7 +222,7 @@ def _possible(
 def _note(rule: PatternRule, schemas: OnnxSchemas, matches: int) -> str:
     """Say which forms of the pattern are missing, and why; *matches* of them were made up."""
     try:
-        forms = sum(1 for _ in instances(rule, schemas))
+        forms = sum(1 for _ in sketches(rule, schemas))
     except NoInstanceError as error:
         return f"nothing is known without a model: {error}"
     if not matches:

@@ -26,7 +26,7 @@ from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.lint import lint
 from dplcli.catalog.sketch import NoInstanceError
 from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
-from dplcli.dpl.pattern import OpName
+from dplcli.dpl.pattern import CallPattern, ConstantPattern, OpName
 from dplcli.dpl.replacement import (
     RewriteRule,
     check_attributes,
@@ -34,7 +34,7 @@ from dplcli.dpl.replacement import (
     possible_attributes,
 )
 from dplcli.dpl.rule import Example
-from dplcli.dpl.text import bound_names, captures_of, literal, read_pattern
+from dplcli.dpl.text import all_parts, bound_names, captures_of, literal, read_pattern
 from dplcli.errors import DplError, PatternSyntaxError, counted
 from dplcli.files import temporary_folder
 from dplcli.ir.model import RULE_KEY
@@ -733,6 +733,8 @@ _FREE_APPLICATIONS = 20
 """A rule may be applied so often, and twice for each match in the first model, to try it."""
 
 
+_IDLE = NoRuleError("the rule learned from it does not apply")
+
 _FEW_TRIALS = 60
 """On so many graphs a rule is tried first: most that are wrong show it there."""
 
@@ -777,7 +779,7 @@ class _Learner:
         few = [Trier(self.schemas, _FEW_TRIALS)] if trials > _FEW_TRIALS else []
         self.triers = few + [Trier(self.schemas, trials, seed) for seed in range(_SEEDS)]
         self.learned: list[LearnedRewrite] = []
-        self.failed: dict[tuple[object, ...], str] = {}
+        self.failed: dict[tuple[object, ...], NoRuleError] = {}
         self.names: set[str] = set()
         self.changed: set[tuple[bool, str]] = set()
 
@@ -860,11 +862,11 @@ class _Learner:
         for number, (kind, places) in enumerate(kinds, start=1):
             where = f"{counted(len(places), 'place')} like {_listed(places[0].nodes)}"
             self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
-            self.failed[kind] = "the rule learned from it does not apply"
+            self.failed[kind] = _IDLE
             try:
                 learned.append(self._learn_kind(places))
             except NoRuleError as error:
-                self.failed[kind] = str(error)
+                self.failed[kind] = error
                 learned += self._learn_apart(kind, places)
         return learned
 
@@ -887,19 +889,26 @@ class _Learner:
             groups[repr((sorted(place.numbers.items()), attributes, small))].append(place)
         parts = sorted(groups.values(), key=len, reverse=True)
         if len(parts) > _MOST_APART and len(parts) == len(places):
-            self.failed[kind] += f"; each of the {len(places)} places has numbers of its own"
+            self._add_reason(kind, f"each of the {len(places)} places has numbers of its own")
             return
         for part in parts[:_MOST_APART] if len(parts) > 1 else []:
             with suppress(NoRuleError):
                 yield self._learn_kind(part)
         if len(parts) > _MOST_APART:
             tried = f"only the {_MOST_APART} most frequent of {len(parts)} variants were tried"
-            self.failed[kind] += f"; {tried}"
+            self._add_reason(kind, tried)
+
+    def _add_reason(self, kind: tuple[object, ...], reason: str) -> None:
+        error = self.failed[kind]
+        self.failed[kind] = NoRuleError(f"{error}; {reason}", error.counterexample)
 
     def _learn_kind(self, places: Sequence[ChangedPlace]) -> LearnedRewrite:
-        """Learn one rule: the most general one that is not refuted, else one that says it is.
+        """Learn one rule: the most general one that is not refuted.
 
         What lies above the old nodes may be what makes it right: Relu(x) is x if x is a Relu.
+
+        Raises:
+            NoRuleError: There is none.
         """
         wrong: list[tuple[LearnedRewrite, Sequence[ChangedPlace]]] = []
         for around in range(_MOST_AROUND + 1):
@@ -915,9 +924,17 @@ class _Learner:
             except NoRuleError:
                 if not wrong:
                     raise
-        learned = self._spared(*wrong[0])
-        self.names.add(learned.rule.name)
-        return replace(learned, rule=replace(learned.rule, examples=()))
+        for learned, wider in wrong:
+            rule, place = learned.rule, wider[0]
+            texts = [*_sizes(rule, place), *_conditions(rule, place)]
+            sized = self._covered(learned, [t for t in texts if _holds(rule, t, wider)], len(wider))
+            if sized is not None:
+                self.names.add(sized.rule.name)
+                return sized
+        trial = wrong[0][0].trial
+        raise NoRuleError(
+            f"the rule learned from it is wrong: {trial.reason}", trial.counterexample
+        )
 
     def _spared(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Add conditions that hold at all places, and not where the second model is as before."""
@@ -939,7 +956,9 @@ class _Learner:
         if not chosen:
             return learned
         spared = self._tried(_with_conditions(rule, chosen), len(places))
-        return self._narrowed(spared, places) if spared.trial.verdict == "failed" else spared
+        if spared.trial.verdict == "failed":
+            spared = self._narrowed(spared, places)
+        return learned if spared.trial.verdict == "failed" else spared
 
     def _candidates(self, places: Sequence[ChangedPlace]) -> Iterator[LearnedRewrite]:
         """Yield rules, the most general one first; some may be refuted.
@@ -1025,21 +1044,32 @@ class _Learner:
             rule = replace(rule, opsets=opsets)
 
     def _narrowed(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
-        """Add as few conditions as make the rule right, of those that hold at all places.
-
-        They are chosen by the graphs on which the rule is wrong: each must be refused by one.
-        """
+        """Add conditions that make the rule right, of those that hold at all places."""
         holding = [
             t for t in _conditions(learned.rule, places[0]) if _holds(learned.rule, t, places)
         ]
         strictest = self._strictest(learned.rule, holding, len(places))
         if strictest.trial.verdict == "failed":
             return learned
-        rule, wrong = replace(learned.rule, opsets=strictest.rule.opsets), learned
-        if rule.opsets != learned.rule.opsets:
+        wrong = learned
+        if strictest.rule.opsets != learned.rule.opsets:
+            rule = replace(learned.rule, opsets=strictest.rule.opsets)
             wrong = self._tried(rule, len(places))
             if wrong.trial.verdict == "passed":
                 return wrong
+        covered = self._covered(wrong, holding, len(places))
+        if covered is None:
+            strictest = self._tried(strictest.rule, len(places))
+        return covered or (strictest if strictest.trial.verdict == "passed" else learned)
+
+    def _covered(
+        self, wrong: LearnedRewrite, holding: Sequence[str], places: int
+    ) -> LearnedRewrite | None:
+        """Add as few conditions as make a rule right; None if they do not.
+
+        They are chosen by the graphs on which the rule is wrong: each must be refused by one.
+        """
+        rule = wrong.rule
         refused: list[set[str]] = []
         chosen: list[str] = []
         for _ in range(_MOST_COUNTEREXAMPLES):
@@ -1057,14 +1087,13 @@ class _Learner:
             if not refused or not all(refused):
                 break
             before, chosen = chosen, _cover(refused, holding)
-            wrong = self._tried(_with_conditions(rule, chosen), len(places))
+            wrong = self._tried(_with_conditions(rule, chosen), places)
             if wrong.trial.verdict == "passed":
                 return wrong
             if wrong.trial.verdict == "not tried":  # a condition that keeps all graphs out
                 refused = [each - ({*chosen} - {*before}) for each in refused]
                 chosen = before
-        strictest = self._tried(strictest.rule, len(places))
-        return strictest if strictest.trial.verdict == "passed" else learned
+        return None
 
     def _example(self, rule: RewriteRule) -> Iterator[Example]:
         """Show what a rule does on a small graph; constants that it computes are not shown."""
@@ -1111,29 +1140,45 @@ def _with_conditions(rule: RewriteRule, texts: Iterable[str]) -> RewriteRule:
 
 
 def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
-    """Yield what could be demanded of the values that a rule binds, the strictest last."""
+    """Yield what could be demanded of the values that a rule binds; the likely ones are last."""
     bound = _bound_at(rule, place)
-    nodes = [name for name, operand in bound.items() if operand[0] == "node"]
-    leaves = [name for name, operand in bound.items() if operand[0] == "leaf"]
-    types = {leaf: place.value(bound[leaf]).known_type() for leaf in leaves}
-    vectors = [leaf for leaf, known in types.items() if known is not None and _rank(known) == 1]
-    yield from (f"{leaf}.is_const" for leaf in leaves if f"const({leaf})" not in repr(rule.pattern))
+    nodes, leaves, numbers = (
+        [name for name, operand in bound.items() if operand[0] == kind]
+        for kind in ("node", "leaf", "number")
+    )
+    constants = [leaf for leaf in leaves if f"const({leaf})" in repr(rule.pattern)] + numbers
+    types = {name: place.value(bound[name]).known_type() for name in [*leaves, *numbers]}
+    ranks = {
+        name: f"{name}.rank == {rank}" for name in types if (rank := _rank(types[name])) is not None
+    }
+    vectors = [leaf for leaf in leaves if _rank(types[leaf]) == 1]
+    yield from (f"{leaf}.is_const" for leaf in leaves if leaf not in constants)
     for leaf in vectors:
         yield from (f"{leaf}.shape[0] == {other}.shape[-1]" for other in leaves if other != leaf)
     yield from (f"same_shape({one}, {other})" for one, other in combinations(leaves, 2))
-    for leaf, known in types.items():
+    for name, known in types.items():
         if known is not None and known.dtype is not None:
-            yield f'{leaf}.dtype == "{known.dtype}"'
-        if known is not None and known.shape is not None:
-            yield f"{leaf}.rank == {_rank(known)}"
+            yield f'{name}.dtype == "{known.dtype}"'
+        if name in ranks and name not in constants:
+            yield ranks[name]
     for root in (name for name in nodes if bound[name] in dict(place.outputs)):
         yield from (f"{leaf}.dtype == {root}.dtype" for leaf in leaves)
         yield from (f"same_shape({leaf}, {root})" for leaf in leaves)
         yield from (f"shaped_like({root}, {other})" for other in [*nodes, *leaves] if other != root)
+    yield from (ranks[name] for name in constants if name in ranks)
 
 
-def _rank(kind: TensorType) -> int | None:
-    return None if kind.shape is None else len(kind.shape)
+def _sizes(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
+    """Yield the sizes of the values that a rule binds."""
+    for name, operand in _bound_at(rule, place).items():
+        known = place.value(operand).known_type() if operand[0] == "leaf" else None
+        for axis, size in enumerate((known and known.shape) or ()):
+            if isinstance(size, int):
+                yield f"{name}.shape[{axis}] == {size}"
+
+
+def _rank(kind: TensorType | None) -> int | None:
+    return None if kind is None or kind.shape is None else len(kind.shape)
 
 
 def _holds(rule: RewriteRule, text: str, places: Sequence[ChangedPlace]) -> bool:
@@ -1149,6 +1194,11 @@ def _bound_at(rule: RewriteRule, place: ChangedPlace) -> dict[str, Operand]:
     nodes, leaves = _names_at(place, PatternNames(()))
     operands: dict[str, Operand] = {name: ("node", n, 0) for n, name in enumerate(nodes)}
     operands |= {name: ("leaf", n) for n, name in enumerate(leaves)}
+    for part in all_parts(rule.pattern):
+        if isinstance(part, CallPattern) and part.name in nodes:
+            for slot, arg in enumerate(part.args):
+                if isinstance(arg, ConstantPattern) and arg.name not in operands:
+                    operands[arg.name] = ("number", nodes.index(part.name), slot)
     bound = bound_names(rule.pattern)
     return {name: operand for name, operand in operands.items() if name in bound}
 
@@ -1180,7 +1230,7 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
     learner = _Learner(before, after, name, trials, say)
     model, done, differences = learner.run()
     of_none = [difference for difference in differences if learner.is_left(difference)]
-    left = Counter(f"{_what(each)}: {_why_left(each, learner.failed)}" for each in of_none)
+    left = Counter(_left(each, learner.failed) for each in of_none)
     changed = sum(item.places for item in learner.learned)
     rules = [item.rule for item in learner.learned]
     comments = {item.rule.name: _comment(item.trial) for item in learner.learned}
@@ -1190,7 +1240,7 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         after=after.name,
         learned=tuple(learner.learned),
         explained=min(changed, sum(done.counts.values())),
-        left=tuple(LeftPlaces(*each) for each in left.most_common()),
+        left=tuple(LeftPlaces(what, count, shown) for (what, shown), count in left.most_common()),
         beyond=len(differences) - len(of_none),
         delivery=_delivery(before, model, learner.schemas, say) if rules and verify else None,
         yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",
@@ -1211,15 +1261,8 @@ def _delivery(
 
 
 def _comment(trial: Trial) -> str:
-    """Say in the catalogue what is wrong with a rule, with the graph that shows it."""
-    if trial.verdict == "not tried":
-        return f"Not proved: not tried, since {trial.reason}."
-    if trial.verdict != "failed":
-        return ""
-    said = [f"Not right everywhere: {trial.reason}"]
-    if trial.counterexample:
-        said += ["It is wrong for", *(f"  {line}" for line in trial.counterexample.splitlines())]
-    return "\n".join(said)
+    """Say in the catalogue if a rule is not proved."""
+    return f"Not proved: {trial.reason}." if trial.verdict == "not tried" else ""
 
 
 def _what(difference: Difference) -> str:
@@ -1233,9 +1276,12 @@ def _what(difference: Difference) -> str:
     return f"{said(old) or 'nothing'} -> {said(new) or 'nothing'}"
 
 
-def _why_left(difference: Difference, failed: Mapping[tuple[object, ...], str]) -> str:
+def _left(
+    difference: Difference, failed: Mapping[tuple[object, ...], NoRuleError]
+) -> tuple[str, str]:
+    """Return what is left and why, and the graph on which the rule learned from it is wrong."""
     try:
-        place = read_place(difference)
+        why = failed.get(read_place(difference).kind, _IDLE)
     except NoRuleError as error:
-        return str(error)
-    return failed.get(place.kind, "the rule learned from it does not apply")
+        why = error
+    return f"{_what(difference)}: {why}", why.counterexample

@@ -33,7 +33,16 @@ Slot: TypeAlias = tuple[int, int]
 
 
 class NoRuleError(Exception):
-    """No rule can say what was done at a place; the message says why."""
+    """No rule can say what was done at a place; the message says why.
+
+    Attributes:
+        counterexample: A graph on which the rule learned from it is wrong, as text; "" if there is
+            no rule.
+    """
+
+    def __init__(self, message: str, counterexample: str = "") -> None:
+        super().__init__(message)
+        self.counterexample = counterexample
 
 
 _MOST_NODES = 60

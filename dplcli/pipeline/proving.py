@@ -22,7 +22,7 @@ import numpy as np
 
 from dplcli.analysis.numbering import Numbers
 from dplcli.catalog.lint import Problem
-from dplcli.catalog.sketch import Instance, NoInstanceError, instances, sketches
+from dplcli.catalog.sketch import Instance, NoInstanceError, sketches
 from dplcli.dpl.pattern import CallPattern, OpName
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import Exempt, PatternRule
@@ -49,7 +49,7 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import sampling
-from dplcli.pipeline.sampling import DeadEndError, Sampler
+from dplcli.pipeline.sampling import DeadEndError, Sampler, plain_graphs
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify.check import Execution
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example
     from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Shape, Value
-    from dplcli.pipeline.sampling import Wishes
     from dplcli.verify.draws import Manner, Oddity
     from dplcli.verify.run import Kind, Runner
     from dplcli.verify.values import Outputs
@@ -222,8 +221,8 @@ class Trier:
         """Try *rule* on one graph for each variant of its pattern: outlining only moves nodes."""
         trials: list[Trial] = []
         try:
-            for number, guesses in enumerate(instances(rule, self.schemas), start=1):
-                trials.append(_trial_of(rule, f"variant {number}", guesses))
+            for number, graphs in enumerate(self._plain_graphs(rule), start=1):
+                trials.append(_trial_of(rule, f"variant {number}", graphs))
         except NoInstanceError:
             pass
         return [trial for trial in trials if trial.verdict != "not tried"]
@@ -287,22 +286,20 @@ class Trier:
         """Return where graphs for *rule* come from, of what parts, and why there are no others."""
         sources: list[_Source] = []
         ways: set[str] = set()
-        wishes, why = sampling.wishes_of(rule), ""
+        why = ""
         if rule.is_nodewise:
             why = "it has no pattern, so graphs are made of its examples only"
         else:
             try:
-                for guesses in instances(rule, self.schemas):
-                    sources.append(_plain(guesses, newest))  # noqa: PERF401  # it may stop half-way
                 for sketch, outputs in sketches(rule, self.schemas, of_each=True):
-                    sampler = Sampler(sketch, wishes, self.schemas, newest, random)
+                    sampler = Sampler(sketch, rule, self.schemas, newest, random)
                     sources.append(_sampled(sampler, outputs))
                     ways |= sketch.ways
             except NoInstanceError as error:
                 why = str(error)
         for example in rule.examples:
             if example.after != "unchanged":
-                sources += _varied(example, wishes, self.schemas, random)
+                sources += _varied(example, rule, self.schemas, random)
         return sources, ways, why
 
     # -- conflicts -----------------------------------------------------------------------------
@@ -337,11 +334,20 @@ class Trier:
         if rule.is_nodewise:
             return
         try:
-            for guesses in instances(rule, self.schemas):
-                fitting = _fitting(rule, guesses)
+            for graphs in self._plain_graphs(rule):
+                fitting = _fitting(rule, graphs)
                 yield from itertools.islice((again for _, again in fitting), 1)
         except NoInstanceError:
             return
+
+    def _plain_graphs(self, rule: AnyRule) -> Iterator[Iterator[Instance]]:
+        return plain_graphs(rule, self.schemas, _usual_opset(rule))
+
+
+def _usual_opset(rule: AnyRule) -> int:
+    """Return the opset nearest to the usual one at which *rule* applies."""
+    first, last = rule.opsets
+    return max(first or 0, min(last or DEFAULT_OPSET, DEFAULT_OPSET))
 
 
 def unknown_operator(before: Model, after: Model, schemas: SchemaLibrary) -> str:
@@ -354,10 +360,10 @@ def unknown_operator(before: Model, after: Model, schemas: SchemaLibrary) -> str
     return ""
 
 
-def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
-    """Try *rule* on the first guess that onnxruntime runs."""
+def _trial_of(rule: AnyRule, place: str, graphs: Iterator[Instance]) -> Trial:
+    """Try *rule* on the first graph that onnxruntime runs."""
     reason = "no graph was found that all conditions fit"
-    for before, after in itertools.islice(_fitting(rule, guesses), _MOST_RUNS):
+    for before, after in itertools.islice(_fitting(rule, graphs), _MOST_RUNS):
         try:
             changed, why_not = _apply(rule, after)
             wrong = f"the rule does not apply to a graph made up for it{why_not}"
@@ -372,14 +378,13 @@ def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
     return Trial(rule, "made up", place, "not tried", reason)
 
 
-def _fitting(rule: AnyRule, guesses: Iterator[Instance]) -> Iterator[tuple[Model, Model]]:
-    """Yield the guesses that *rule* matches, each as two models: one to keep, one to change."""
-    first, last = rule.opsets
-    opset = max(first or 0, min(last or DEFAULT_OPSET, DEFAULT_OPSET))
-    for guess in guesses:
-        model = build_model(guess, opset)
+def _fitting(rule: AnyRule, graphs: Iterator[Instance]) -> Iterator[tuple[Model, Model]]:
+    """Yield the graphs that *rule* matches, each as two models: one to keep, one to change."""
+    opset = _usual_opset(rule)
+    for graph in graphs:
+        model = build_model(graph, opset)
         if model is not None and _takes(rule, model):  # few are: only they are built again
-            again = build_model(guess, opset)
+            again = build_model(graph, opset)
             if again is not None:
                 yield model, again
 
@@ -470,16 +475,6 @@ def _endless(
 # Where graphs come from.
 
 
-def _plain(guesses: Iterator[Instance], newest: int) -> _Source:
-    few = itertools.islice(guesses, _MOST_RUNS)
-
-    def draw(_: float, _opset: int) -> _Made | None:
-        guess = next(few, None)
-        return None if guess is None else _Made(guess, newest)
-
-    return draw
-
-
 def _sampled(sampler: Sampler, outputs: Sequence[str]) -> _Source:
     def draw(daring: float, opset: int) -> _Made | None:
         sampler.daring, sampler.opset = daring, opset
@@ -492,7 +487,7 @@ def _sampled(sampler: Sampler, outputs: Sequence[str]) -> _Source:
 
 
 def _varied(
-    example: Example, wishes: Wishes, schemas: SchemaLibrary, random: np.random.Generator
+    example: Example, rule: AnyRule, schemas: SchemaLibrary, random: np.random.Generator
 ) -> list[_Source]:
     try:
         model = model_from_text(example.before, "before")
@@ -502,7 +497,7 @@ def _varied(
     opset = model.graph.opset_imports.get("", DEFAULT_OPSET)
 
     def draw(_: float, _opset: int) -> _Made | None:
-        varied = sampling.changed_at_random(graph, wishes, schemas, opset, random)
+        varied = sampling.changed_at_random(graph, rule, schemas, opset, random)
         return _Made(varied, opset, is_varied=True)
 
     return [draw]

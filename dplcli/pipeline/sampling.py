@@ -7,16 +7,17 @@ things. Most of what is drawn is valid; the rest is thrown away by whoever asks 
 
 from __future__ import annotations
 
+import ast
 import math
-import re
-from collections import defaultdict
+import operator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partialmethod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch
+from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch, sketches
 from dplcli.dpl.pattern import CallPattern
 from dplcli.dpl.text import all_parts
 from dplcli.ir import operators
@@ -42,19 +43,20 @@ class DeadEndError(Exception):
     """What was drawn so far fits together with nothing; draw again."""
 
 
-# What a rule asks for, read off the text of its conditions.
+# What a rule asks for, read off its conditions.
 
 
-_RANK = re.compile(r"(?<![-+*/%] )\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
-_DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*)+)")
-_SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
-_LENGTH = re.compile(r"\blen\((\w+)(?:\.value)?\)()\s*==\s*(\d+)")  # as _SIZE, without an axis
-_CLOSE = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.]+(?:[eE][+-]?\d+)?)")
-_EQUAL = re.compile(r"\b(\w+)\.value(?:\[[^\]]*\])?\s*==\s*(-?[\d.]+)")
-_WORDS = re.compile(r"\b(\w+)\s*(?:==|in)\s*[\[({]?((?:[\"'][^\"']*[\"'][, ]*)+)")
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _MOST_RANK = 5
 _LARGEST_WISH = 64
+_HOLDS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.In: lambda item, items: item in items,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_TURNED = {ast.Eq: ast.Eq, ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 
 @dataclass
@@ -77,49 +79,94 @@ class Wishes:
     words: dict[str, list[str]] = field(default_factory=dict)
     numbers: list[float] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        """Make the mapping of sizes open."""
-        self.sizes = defaultdict(dict, self.sizes)
+    def add(self, condition: ast.expr, random: np.random.Generator) -> None:
+        """Read what a condition compares with something stated; of an ``or``, one operand."""
+        match condition:
+            case ast.BoolOp(ast.And(), operands):
+                for operand in operands:
+                    self.add(operand, random)
+            case ast.BoolOp(ast.Or(), operands):
+                self.add(operands[int(random.integers(len(operands)))], random)
+            case ast.Compare(left, relations, others):
+                sides = [left, *others]
+                for one, relation, other in zip(sides, relations, others, strict=False):
+                    self._relate(one, type(relation), other)
+            case ast.Call(ast.Name("is_close"), [ast.Name() as constant, number, *_]):
+                self._relate(ast.Attribute(constant, "value"), ast.Eq, number)
+            case _:
+                pass
+
+    def _relate(self, left: ast.expr, relation: type[ast.cmpop], right: ast.expr) -> None:
+        """Note what one side is to be, if the other is stated."""
+        with suppress(ValueError):
+            if relation in _HOLDS:
+                self._wish(left, relation, ast.literal_eval(right))
+        with suppress(ValueError):
+            if relation in _TURNED:
+                self._wish(right, _TURNED[relation], ast.literal_eval(left))
+
+    def _wish(self, asked: ast.expr, relation: type[ast.cmpop], stated: Any) -> None:  # noqa: ANN401  # any literal
+        texts = [stated] if isinstance(stated, str) else stated
+        is_text = isinstance(texts, (list, tuple)) and all(isinstance(t, str) for t in texts)
+        is_number = isinstance(stated, (int, float)) and relation is ast.Eq
+        match asked:
+            case ast.Attribute(ast.Name(name), "rank"):
+                ranks = [r for r in range(_MOST_RANK + 1) if _HOLDS[relation](r, stated)]
+                both = [rank for rank in self.ranks.get(name, ranks) if rank in ranks]
+                self.ranks[name] = both or ranks
+            case ast.Attribute(ast.Name(name), "dtype") if is_text:
+                self.dtypes[name] = [*texts]
+            case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), axis) if is_number:
+                self.sizes.setdefault(name, {})[ast.literal_eval(axis)] = int(stated)
+            case ast.Call(ast.Name("len"), [held]) if is_number:
+                self.sizes.setdefault(_holder(held), {})[0] = int(stated)
+            case ast.Subscript(ast.Attribute(ast.Name(), "value") as held) if is_number:
+                self.close[_holder(held)] = float(stated)
+            case _ if is_text:
+                self.words[_holder(asked)] = [*texts]
+            case _ if is_number:
+                self.close[_holder(asked)] = float(stated)
+            case _:
+                pass
 
 
-_FITS: dict[str, Callable[[int, int], bool]] = {
-    "==": int.__eq__,
-    "in": int.__eq__,
-    ">=": int.__ge__,
-    "<=": int.__le__,
-    ">": int.__gt__,
-    "<": int.__lt__,
-}
+def _holder(held: ast.expr) -> str:
+    """Return the name whose numbers or text an expression stands for; "" if it is none."""
+    match held:
+        case (
+            ast.Name(name)
+            | ast.Attribute(ast.Name(name), "value")
+            | ast.Attribute(ast.Attribute(ast.Name(name), "attrs"))
+        ):
+            return name
+        case _:
+            return ""
 
 
-def wishes_of(rule: Rule) -> Wishes:
-    """Read off the conditions of *rule* what graphs it may apply to."""
-    wishes = Wishes()
-    numbers = [1.0, 0.0]
+def wishes_of(rule: Rule, random: np.random.Generator) -> Wishes:
+    """Read off the conditions of *rule* what a graph is to be, for it to apply."""
+    wishes = Wishes(numbers=numbers_in(rule))
     for condition in rule.where:
-        text = condition.text
-        for name, relation, given in _RANK.findall(text):
-            stated = [int(number) for number in re.findall(r"\d+", given)]
-            fits = _FITS[relation]
-            ranks = [r for r in range(_MOST_RANK + 1) if any(fits(r, s) for s in stated)]
-            ranks_so_far = wishes.ranks.get(name, ranks)
-            wishes.ranks[name] = [rank for rank in ranks_so_far if rank in ranks] or ranks
-        for name, given in _DTYPE.findall(text):
-            wishes.dtypes[name] = re.findall(r"\w+", given)
-        for name, axis, size in [*_SIZE.findall(text), *_LENGTH.findall(text)]:
-            wishes.sizes[name][int(axis or 0)] = int(size)
-        for name, given in _WORDS.findall(text):
-            wishes.words[name] = re.findall(r"[\"']([^\"']*)[\"']", given)
-        for name, number in [*_EQUAL.findall(text), *_CLOSE.findall(text)]:
-            wishes.close[name] = float(number)
-        numbers += [float(number) for number in _NUMBER.findall(text)]
-    for part in all_parts(rule.pattern):
-        if isinstance(part, CallPattern):
-            for _, value in part.attributes:
-                items = value if isinstance(value, tuple) else (value,)
-                numbers += [float(item) for item in items if isinstance(item, (int, float))]
-    wishes.numbers = [n for n in dict.fromkeys(numbers) if abs(n) < _LARGEST_WISH**2]
+        wishes.add(condition.tree, random)
     return wishes
+
+
+def numbers_in(rule: Rule) -> list[float]:
+    """Return the numbers that stand in the conditions and attributes of a rule, and 0 and 1."""
+    numbers = [1.0, 0.0]
+    for node in (node for condition in rule.where for node in condition.nodes):
+        match node:
+            case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
+                numbers.append(-float(number))
+            case ast.Constant(int() | float() as number):
+                numbers.append(float(number))
+            case _:
+                pass
+    for part in all_parts(rule.pattern):
+        for _, value in part.attributes if isinstance(part, CallPattern) else ():
+            items = value if isinstance(value, tuple) else (value,)
+            numbers += [float(item) for item in items if isinstance(item, (int, float))]
+    return [number for number in dict.fromkeys(numbers) if abs(number) < _LARGEST_WISH**2]
 
 
 # Attributes by their names: what values operators give them.
@@ -228,6 +275,8 @@ _TYPES = ("float32", "int64", "int32", "bool", *_OTHER_TYPES)
 _DATA = (2, 3, 4, 5, 6)
 _MOST_OUTPUTS = 8
 _HALF, _SELDOM, _RARELY = 0.5, 0.3, 0.12
+_MOST_PLAIN = 64
+"""How many graphs are drawn where one is wanted."""
 
 
 @dataclass
@@ -236,7 +285,7 @@ class Sampler:
 
     Attributes:
         sketch: The nodes of the variant.
-        wishes: What the rule asks for.
+        rule: The rule.
         schemas: The standard operators.
         opset: The opset of the graphs.
         random: Where chance comes from.
@@ -245,7 +294,7 @@ class Sampler:
     """
 
     sketch: VariantSketch
-    wishes: Wishes
+    rule: Rule
     schemas: SchemaLibrary
     opset: int
     random: np.random.Generator
@@ -254,6 +303,7 @@ class Sampler:
     types: dict[str, Type] = field(default_factory=dict)
     slots: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     made: Instance = field(default_factory=Instance)
+    wishes: Wishes = field(default_factory=Wishes)
 
     def draw(self, outputs: Sequence[str]) -> Instance:
         """Draw one graph.
@@ -275,6 +325,7 @@ class Sampler:
 
     def _draw(self, outputs: Sequence[str]) -> Instance:
         self.types, self.made = {}, Instance(outputs=list(outputs))
+        self.wishes = wishes_of(self.rule, self.random)
         self.dtype: str = self._one_of(_OTHER_TYPES) if self._dares(_SELDOM) else "float32"
         self.rank = self._rank()
         self.dims = [int(d) for d in self.random.permutation(_DATA)]
@@ -1158,6 +1209,23 @@ class Sampler:
             self.leaf(name, (), "float32" if data is ratio else "bool", data=data)
 
 
+def plain_graphs(rule: Rule, schemas: SchemaLibrary, opset: int) -> Iterator[Iterator[Instance]]:
+    """Yield for each variant of a rule's pattern graphs of it: plain ones first, always the same.
+
+    Raises:
+        NoInstanceError: The pattern has a part for which nothing can be made up.
+    """
+    for sketch, outputs in sketches(rule, schemas):
+        yield _drawn(Sampler(sketch, rule, schemas, opset, np.random.default_rng(0)), outputs)
+
+
+def _drawn(sampler: Sampler, outputs: Sequence[str]) -> Iterator[Instance]:
+    for number in range(_MOST_PLAIN):
+        sampler.daring = max(0.0, number / _MOST_PLAIN - _HALF)
+        with suppress(DeadEndError):
+            yield sampler.draw(outputs)
+
+
 _EQUATIONS = {
     1: ("ij->ji", "ij->i", "...ij->...ji"),
     2: (
@@ -1231,21 +1299,21 @@ _KNOWN_TYPES = frozenset(
 
 
 def changed_at_random(
-    graph: Instance, wishes: Wishes, schemas: SchemaLibrary, opset: int, random: np.random.Generator
+    graph: Instance, rule: Rule, schemas: SchemaLibrary, opset: int, random: np.random.Generator
 ) -> Instance:
     """Return *graph* with one to three things changed."""
     changed = graph
     for _ in range(int(random.integers(1, 4))):
         match int(random.integers(6)):
             case 0 | 1:
-                changed = _with_constant(changed, wishes, random)
+                changed = _with_constant(changed, numbers_in(rule), random)
             case 2:
                 sizes = sorted({d for _, shape in changed.inputs.values() for d in shape})
                 if sizes:
                     old = int(random.choice(sizes))
                     changed = resized(changed, old, int(random.integers(1, 7)))
             case 3:
-                changed = _with_attribute(changed, wishes, schemas, opset, random)
+                changed = _with_attribute(changed, rule, schemas, opset, random)
             case 4:
                 changed = _with_narrow_input(changed, random)
             case _:
@@ -1253,14 +1321,16 @@ def changed_at_random(
     return changed
 
 
-def _with_constant(graph: Instance, wishes: Wishes, random: np.random.Generator) -> Instance:
+def _with_constant(
+    graph: Instance, wished: Sequence[float], random: np.random.Generator
+) -> Instance:
     if not graph.constants:
         return graph
     name = str(random.choice(sorted(graph.constants)))
     old = graph.constants[name]
     if old.dtype.kind == "f":
         kind = str(random.choice(_KINDS))
-        numbers = _numbers_of(kind, old.shape, random, wishes.numbers)
+        numbers = _numbers_of(kind, old.shape, random, wished)
     elif old.dtype.kind in "iu" and old.size:
         numbers = old.astype(np.float64).reshape(-1)
         numbers[int(random.integers(old.size))] += float(random.choice([-1, 1]))
@@ -1273,7 +1343,7 @@ def _with_constant(graph: Instance, wishes: Wishes, random: np.random.Generator)
 
 
 def _with_attribute(
-    graph: Instance, wishes: Wishes, schemas: SchemaLibrary, opset: int, random: np.random.Generator
+    graph: Instance, rule: Rule, schemas: SchemaLibrary, opset: int, random: np.random.Generator
 ) -> Instance:
     at = int(random.integers(len(graph.nodes)))
     node = graph.nodes[at]
@@ -1288,7 +1358,8 @@ def _with_attribute(
     elif isinstance(old, tuple) and old and isinstance(old[0], int):
         attributes[name] = tuple(int(n) for n in random.permutation(old))
     else:
-        sampler = Sampler(VariantSketch({}, schemas), wishes, schemas, opset, random, daring=1.0)
+        sampler = Sampler(VariantSketch({}, schemas), rule, schemas, opset, random, daring=1.0)
+        sampler.wishes = wishes_of(rule, random)
         value = sampler.attribute(node.op_type, name, schema.attributes[name], 4)
         if value is None:
             return graph

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from dplcli.dpl import is_op, wildcard
@@ -236,7 +237,7 @@ def test_only_a_rank_by_itself_is_asked_for(
     """What is computed with it says nothing of it."""
     rule = rule_of(tmp_path, 'pattern: "Relu(x)"', f'where: ["{condition}"]', 'replacement: "x"')
 
-    assert wishes_of(rule).ranks == ranks
+    assert wishes_of(rule, np.random.default_rng(0)).ranks == ranks
 
 
 # What cannot be tried, and what is tried by its examples.
