@@ -531,7 +531,7 @@ class Sampler:
         known = {name for name in schema.attributes if name in attributes}
         stated = {name for name in node.attributes if name in schema.attributes}
         attributes = {
-            name: self._as_tensor(value) if schema.attributes[name] == "tensor" else value
+            name: self._stored(value, name, schema.attributes[name])
             for name, value in attributes.items()
             if name in known | stated
         }
@@ -566,9 +566,11 @@ class Sampler:
                 attributes[item.attribute] = data.item() if is_one else numbers
                 del args[item.slot :]
 
-    def _as_tensor(self, value: object) -> Any:  # noqa: ANN401  # what a graph may hold
-        """Make a tensor of the numbers that a pattern states."""
-        if isinstance(value, np.ndarray):
+    def _stored(self, value: object, name: str, kind: str) -> Any:  # noqa: ANN401  # as in a graph
+        """Return an attribute as a graph holds it, of what a pattern states."""
+        if isinstance(value, str) and name in operators.DTYPE_ATTRIBUTES:
+            return DTYPE_CODES[value]
+        if kind != "tensor" or isinstance(value, np.ndarray):
             return value
         return as_type(np.atleast_1d(np.asarray(value)), self.dtype)
 
