@@ -7,6 +7,7 @@ smaller as long as they still differ, and becomes the counterexample.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 import re
@@ -618,7 +619,9 @@ class _Attempts:
     @cached_property
     def is_of_integers(self) -> bool:
         """Whether the rule names integer types: then it is held to what they do when they wrap."""
-        return any(re.search(r"\bu?int\d", condition.text) for condition in self.rule.where)
+        nodes = (node for condition in self.rule.where for node in condition.nodes)
+        texts = (node.value for node in nodes if isinstance(node, ast.Constant))
+        return any(isinstance(text, str) and text in _WHOLE_NAMES for text in texts)
 
     def on(self, made: _Made, *, manners: Sequence[Manner] = ()) -> str:
         """Try the rule on a graph; return what is wrong, or "".
@@ -790,7 +793,7 @@ class _Attempts:
         manner = "nan" if _holds_nan(graph) else manner
         least = 1.0 if manner == "tiny" else _LEAST_SCALE  # what it becomes on the way is larger
         scale = max(least, _scale([*graph.constants.values(), *feed.values()], ours))
-        wrong, is_free = _disagreement(ours, theirs, scale, manner, graph)
+        wrong, is_free, is_lost = _disagreement(ours, theirs, scale, manner, graph)
         word, where = _WORDS.get(manner, ("", ""))
         is_whole = all(data.dtype.kind != "f" for data in feed.values())
         may_overflow = word == "overflow" and not (is_whole and self.is_of_integers)
@@ -805,11 +808,11 @@ class _Attempts:
             note = f"results differ {where}, as the rule says"
         elif may_overflow or _is_open(graph, manner):
             note = f"results differ {where}".strip()
-        elif not word and _is_lost(wrong, graph):
-            return wrong
+        elif not word and is_lost and "float16" not in _types_of(graph).values():
+            return wrong  # what is fed is far from what float32 does not hold
         elif (is_rounding := _is_rounding(graph, before, after, feed, scale)) or (
             is_rounding is None  # then what it becomes on the way may be about 1
-            and not _disagreement(ours, theirs, max(scale, 1.0), manner, graph)[0]
+            and not _disagreement(ours, theirs, max(scale, 1.0), manner, graph).where
         ):
             note = f"results differ {where}, by rounding or in the kernels" if word else ""
         else:
@@ -945,16 +948,6 @@ def _is_open(graph: Instance, manner: Manner) -> bool:
     return is_far and any(to in _WHOLE_TYPES for to in casts)
 
 
-def _is_lost(wrong: str, graph: Instance) -> bool:
-    """Tell whether a number became none, or too large, though what is fed is far from that.
-
-    In float16, nothing is far from that.
-    """
-    return "float16" not in _types_of(graph).values() and bool(
-        re.search(r" is (-?inf|nan) instead of [-\d]", wrong)
-    )
-
-
 def _types_of(graph: Instance) -> dict[str, str]:
     """Return the element types of what a graph reads."""
     types = {name: dtype for name, (dtype, _) in graph.inputs.items()}
@@ -981,6 +974,7 @@ def _is_empty(graph: Instance) -> bool:
 
 
 _WHOLE_TYPES = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
+_WHOLE_NAMES = frozenset(map(dtype_name, _WHOLE_TYPES))
 
 
 def _scale(arrays: Iterable[Array], results: Outputs) -> float:
@@ -997,14 +991,28 @@ def _is_quantised(graph: Instance) -> bool:
     return any("Linear" in node.op_type or "Integer" in node.op_type for node in graph.nodes)
 
 
+class _Disagreement(NamedTuple):
+    """Where two results differ.
+
+    Attributes:
+        where: The first such element, and what it is; "" if they agree.
+        is_free: Whether they differ where the original is no number, and any result is right.
+        is_lost: Whether a number became none there, or infinite.
+    """
+
+    where: str = ""
+    is_free: bool = False
+    is_lost: bool = False
+
+
 def _disagreement(
     ours: Outputs, theirs: Outputs, scale: float, manner: Manner, graph: Instance
-) -> tuple[str, bool]:
-    """Say where the results differ, and whether they do where the original is no number.
+) -> _Disagreement:
+    """Compare two results.
 
-    Where it is none the result may be anything; where it is infinite, too, if nothing infinite is
-    fed and the result is finite, or if large numbers are fed. What is quantised may be one step
-    off: the last bit before a rounding is a step after it.
+    Where the original is no number, the result may be anything; where it is infinite, too, if
+    nothing infinite is fed and the result is finite, or if large numbers are fed. What is quantised
+    may be one step off: the last bit before a rounding is a step after it.
     """
     is_free, in_steps = False, _is_quantised(graph)
     is_half = any(dtype == "float16" for dtype, _ in graph.inputs.values())
@@ -1013,7 +1021,7 @@ def _disagreement(
         for mine, its in zip(leaves, theirs.get(name, ()), strict=False):
             if (mine.dtype, mine.data.shape) != (its.dtype, its.data.shape):
                 kinds = [f"{x.dtype}[{','.join(map(str, x.data.shape))}]" for x in (mine, its)]
-                return f"{name} is {kinds[1]} instead of {kinds[0]}", False
+                return _Disagreement(f"{name} is {kinds[1]} instead of {kinds[0]}")
             relative, absolute = max(_FLOATS.get(mine.dtype, _DOUBLE), least)
             if mine.data.dtype.kind != "f":
                 different = np.asarray(mine.data != its.data)
@@ -1034,8 +1042,11 @@ def _disagreement(
             if different.any():
                 at = tuple(int(axis) for axis in np.argwhere(different)[0])
                 place = f"{name}[{','.join(map(str, at))}]" if at else name
-                return f"{place} is {its.data[at]:.6g} instead of {mine.data[at]:.6g}", is_free
-    return "", is_free
+                where = f"{place} is {its.data[at]:.6g} instead of {mine.data[at]:.6g}"
+                is_real = mine.data.dtype.kind == "f"
+                lost = is_real and np.isfinite(mine.data[at]) and not np.isfinite(its.data[at])
+                return _Disagreement(where, is_free, bool(lost))
+    return _Disagreement(is_free=is_free)
 
 
 def _is_rounding(
@@ -1055,7 +1066,7 @@ def _is_rounding(
     except (RunError, VerificationError, ValueError):
         return None
     scale = _scale([np.array([scale])], ours)
-    return not _disagreement(ours, theirs, scale, "mixed", Instance())[0]
+    return not _disagreement(ours, theirs, scale, "mixed", Instance()).where
 
 
 # Counterexamples: the smallest graph on which a rule is still wrong.
