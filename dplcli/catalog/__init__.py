@@ -6,7 +6,7 @@ from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
     from dplcli.catalog.catalog import read_catalogs
-    from dplcli.catalog.places import (
+    from dplcli.catalog.finding import (
         Catalog,
         find_catalog,
         is_shipped_target,

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from dplcli.catalog.places import Catalog, CatalogPart, examples_file, exists, find_catalog
+from dplcli.catalog.finding import Catalog, CatalogPart, examples_file, exists, find_catalog
 from dplcli.catalog.python import (
     check_rules,
     find_function,

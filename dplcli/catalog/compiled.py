@@ -23,7 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dplcli.catalog.places import Catalog, exists, find_catalog
+from dplcli.catalog.finding import Catalog, exists, find_catalog
 from dplcli.catalog.python import check_rules
 from dplcli.errors import CatalogError
 from dplcli.files import cache_folder, temporary_file
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.catalog.catalog import Reader
-    from dplcli.catalog.places import CatalogPart
+    from dplcli.catalog.finding import CatalogPart
     from dplcli.dpl.pattern import TextPosition
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
-    from dplcli.catalog.places import shipped_catalogs, shipped_targets
+    from dplcli.catalog.finding import shipped_catalogs, shipped_targets
     from dplcli.catalog.plan import plan_schema
     from dplcli.catalog.python import installed_catalogs
     from dplcli.passes.rewrite import Trace

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.catalog.catalog import write_catalog
+from dplcli.catalog.finding import lacks_examples
 from dplcli.catalog.lint import Problem, lint
-from dplcli.catalog.places import lacks_examples
 from dplcli.catalog.python import installed_catalogs
 from dplcli.catalog.schema import json_schema
 from dplcli.catalog.sketch import MOST_VARIANTS, NoInstanceError, sketches

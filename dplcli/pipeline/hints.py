@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.catalog.places import is_shipped_target, shipped_beside, shipped_catalog
+from dplcli.catalog.finding import is_shipped_target, shipped_beside, shipped_catalog
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.pattern import TypedPattern
 from dplcli.dpl.rule import with_policies

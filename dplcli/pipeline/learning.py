@@ -47,7 +47,7 @@ from dplcli.passes import learn
 from dplcli.passes.learn import PatternNames, leaf_word, node_word, shortest
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.places import (
+from dplcli.pipeline.changes import (
     ChangedPlace,
     NoRuleError,
     Operand,

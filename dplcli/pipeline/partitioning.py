@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.catalog.places import shipped_catalog
+from dplcli.catalog.finding import shipped_catalog
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import is_op
 from dplcli.dpl.rule import Rejection, judge_expectations, parse_expectations, unmet_of

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dplcli.catalog.places import exists, find_catalog
+from dplcli.catalog.finding import exists, find_catalog
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule

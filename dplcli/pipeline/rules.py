@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
 from dplcli.catalog import is_shipped_target, shipped_targets
 from dplcli.catalog.compiled import read_compiled
-from dplcli.catalog.places import check_distinct, exists
+from dplcli.catalog.finding import check_distinct, exists
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import POLICIES, with_policies
 from dplcli.dpl.text import check_roots, read_pattern

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.catalog.places import lacks_examples
+from dplcli.catalog.finding import lacks_examples
 from dplcli.catalog.template import shown
 from dplcli.dpl.explain import describe_part, headline
 from dplcli.dpl.replacement import RewriteRule

@@ -6,7 +6,7 @@ import pytest
 
 from dplcli import pipeline
 from dplcli.catalog import read_catalogs, shipped_catalogs
-from dplcli.catalog.places import examples_file
+from dplcli.catalog.finding import examples_file
 from dplcli.errors import CatalogError
 from tests.cli.support import ROOT
 from tests.helpers import SCHEMAS

@@ -14,7 +14,7 @@ import dplcli as dpl
 from dplcli.catalog import compiled
 from dplcli.catalog.catalog import read_catalogs
 from dplcli.catalog.compiled import read_compiled
-from dplcli.catalog.places import Catalog, shipped_catalogs
+from dplcli.catalog.finding import Catalog, shipped_catalogs
 from dplcli.errors import CatalogError
 from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.passes.rewrite import rewrite

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 import ruamel.yaml
 
-from dplcli.catalog import places
+from dplcli.catalog import finding
 from tests.cli.support import ROOT, Answer, Dpl
 from tests.helpers import one_in, with_long
 from tests.strategies import within
@@ -741,7 +741,7 @@ def test_an_installed_dpl_lacks_the_examples_of_shipped_catalogues(
     dpl: Dpl, write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule that only they show is no failure there; report and contract say where they are."""
-    monkeypatch.setattr(places, "_INSTALLED", folder / "installed")
+    monkeypatch.setattr(finding, "_INSTALLED", folder / "installed")
     (folder / "installed").mkdir()
     rules = [{"name": "r", "pattern": "com.microsoft.Gelu(x)"}]
     mine = write(patterns=rules)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from dplcli.catalog.catalog import read_examples
-from dplcli.catalog.places import find_catalog
+from dplcli.catalog.finding import find_catalog
 from dplcli.dpl import PatternRule
 from dplcli.onnx_io import to_proto
 from dplcli.onnx_io.read import model_from_text

@@ -26,7 +26,7 @@ import onnxruntime as ort
 
 import dplcli
 from dplcli.catalog import compiled
-from dplcli.catalog.places import find_catalog
+from dplcli.catalog.finding import find_catalog
 from dplcli.cli.main import main
 from dplcli.dpl import RewriteRule
 from dplcli.onnx_io import OnnxSchemas, check_model
