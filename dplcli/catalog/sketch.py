@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -227,7 +228,8 @@ class VariantSketch:
                 return first if part.index == 0 else f"{first}_{part.index}"
             case OrPattern():
                 side = part.right if self.taken.get(id(part)) else part.left
-                self.ways.add(" ".join(repr(side).split())[:_LONGEST_WAY])
+                if not isinstance(side, OrPattern):  # which says of each of its own sides
+                    self.ways.add(shorten(repr(side), _LONGEST_WAY, placeholder=" …"))
                 return self.value(side)
             case AndPattern():
                 inner = [part.left, part.right]
