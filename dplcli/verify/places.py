@@ -31,6 +31,7 @@ all bits: else a difference could hide behind the tolerance of a longer way.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
@@ -123,8 +124,8 @@ _EACH = 64
 _AT_ONCE = 1 << 22
 """How many elements of stored tables are compared at once."""
 
-_MOST_SAME = 0.5
-"""Two constants of which a larger share is the same are not two ways to compute one."""
+_MOST_OTHER = 0.5
+"""Two constants of which a smaller share is another are not two ways to compute one."""
 
 _TELLING = 2
 """How many different finite numbers a place has to give."""
@@ -216,6 +217,7 @@ class _Places(CutModels):
         causes: For a value of the candidate what failed first on the way to it.
         nearest: The one that failed last, or None if several did, none of them behind the others.
         sizes: Upper bounds of the bytes of the original's values.
+        edited: Whether a place holds a constant of which a few elements are others.
         exact: How many places were computed in float64.
         sights: What was seen, by the candidate's value.
         roundings: How far each place is off, by the original's value.
@@ -238,6 +240,7 @@ class _Places(CutModels):
         self.lengths: dict[str, int] = {}
         self.causes: dict[str, tuple[Pair, _Failure]] = {}
         self.nearest: dict[str, tuple[Pair, _Failure] | None] = {}
+        self.edited: dict[Place, bool] = {}
         self.exact = 0
         self.sights: dict[str, _Seen] = {}
         self.roundings: dict[str, float] = {}
@@ -655,9 +658,9 @@ class _Places(CutModels):
                 failure = self._failure(place, alone, given, exact.get(place))
             if failure:
                 failures[place.pair] = failure
-        for place in results:
-            if place.pair not in failures:
-                if failure := self._hidden(place, feeding, is_same=place not in doubtful):
+        for place, given in results.items():
+            if place.pair not in failures and not isinstance(given, RunError):
+                if failure := self._hidden(place, feeding, given, is_near=place not in doubtful):
                     failures[place.pair] = failure
                 self.sights[place.pair.candidate].add(feeding.expected[place.pair.original])
                 # Note how large what enters and leaves a place is, and what of it is whole numbers.
@@ -683,13 +686,18 @@ class _Places(CutModels):
     def _is_joined(self, place: Place) -> bool:
         return place.pair.candidate in self.joined
 
-    def _hidden(self, place: Place, feeding: Feeding, *, is_same: bool) -> _Failure | None:
-        """Say what is wrong with a place that gives the same, if something is."""
+    def _hidden(
+        self, place: Place, feeding: Feeding, given: Sequence[Leaf], *, is_near: bool
+    ) -> _Failure | None:
+        """Say what is wrong with a place that gives the same but for rounding, if something is."""
         if self._stores_something_else(place):
             return _Failure("rows differ that no input chose", is_final=True)
+        is_same = _is_same(feeding.expected[place.pair.original], given)
+        if not is_same and self._has_same_operators(place) and self._has_edited_constants(place):
+            return _Failure("a few of the numbers that it stores are others", is_final=True)
         if not self._is_joined(place):
             return None
-        if place.hides and not (is_same and self._would_show(place, feeding)):
+        if place.hides and not (is_near and self._would_show(place, feeding)):
             return _Failure("it differs before it is rounded to steps")
         large = [leaf.data for leaf in feeding.expected[place.pair.original] if leaf.data.size > 1]
         if bool(large) and all(bool((data == data.flat[0]).all()) for data in large):
@@ -776,8 +784,11 @@ class _Places(CutModels):
 
         Not if both parts are the same nodes with other constants: then it is these.
         """
-        operators = [sorted(node.op_type for node in nodes) for nodes in place.nodes]
-        return operators[0] != operators[1] or self._has_same_constants(place, is_rough=True)
+        return not self._has_same_operators(place) or self._has_same_constants(place, is_rough=True)
+
+    def _has_same_operators(self, place: Place) -> bool:
+        ours, theirs = (Counter(node.op_type for node in nodes) for nodes in place.nodes)
+        return ours == theirs
 
     def _has_same_constants(self, place: Place, *, is_rough: bool = False) -> bool:
         """Tell whether both parts read equal constants in one order, or equal but for rounding."""
@@ -787,7 +798,17 @@ class _Places(CutModels):
 
     def _has_edited_constants(self, place: Place) -> bool:
         """Tell whether a few elements of a constant are others, which nothing in advance makes."""
-        return any(_is_edited(*pair) for pair in self._constants(place) or ())
+        if place not in self.edited:
+            tables = (
+                [_table(*each) for each in zip(self.sides, pair, strict=True)]
+                for pair in self._constants(place) or ()
+                if not _is_equal(*pair)
+            )
+            self.edited[place] = any(
+                one is not None and other is not None and _is_edited(one, other)
+                for one, other in tables
+            )
+        return self.edited[place]
 
     def _constants(self, place: Place) -> list[tuple[TensorProto, TensorProto]] | None:
         """Return the constants that both parts read, in one order; None if one reads more."""
@@ -1243,17 +1264,19 @@ def _is_near(one: TensorProto, other: TensorProto) -> bool:
     return not _far(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
 
 
-def _is_edited(one: TensorProto, other: TensorProto) -> bool:
+def _is_edited(ours: Array, theirs: Array) -> bool:
     """Tell whether of two constants most elements are the same, and some are not by rounding."""
-    if one.dims != other.dims or TensorProto.EXTERNAL in (one.data_location, other.data_location):
+    unit = UNITS.get(ours.dtype.name)
+    if unit is None or (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
         return False
-    ours, theirs = onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other)
-    if (unit := UNITS.get(ours.dtype.name)) is None or ours.dtype != theirs.dtype:
-        return False
-    numbers, others = ours.astype(np.float64), theirs.astype(np.float64)
-    rounded = float64.ROUNDED_AGAIN * unit * np.abs(numbers)
-    is_same = numbers == others
-    return bool(is_same.mean() > _MOST_SAME and (np.abs(numbers - others) > rounded).any())
+    flat = ours.reshape(-1), theirs.reshape(-1)
+    other_count = edited_count = 0
+    for start in range(0, ours.size, _AT_ONCE):
+        one, other = (each[start : start + _AT_ONCE].astype(np.float64) for each in flat)
+        other_count += int((one != other).sum())
+        rounded = float64.ROUNDED_AGAIN * unit * np.abs(one)
+        edited_count += int((np.abs(one - other) > rounded).sum())
+    return edited_count > 0 and other_count < ours.size * _MOST_OTHER
 
 
 def _differ_in_part(ours: Array, theirs: Array) -> bool:

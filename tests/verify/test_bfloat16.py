@@ -99,6 +99,24 @@ def test_what_differs_is_found(
     assert named in said
 
 
+def test_a_few_weights_are_no_rounding(tmp_path: Path) -> None:
+    """What one weight more or less makes of a sum may be less than a last place of the result."""
+    original, candidate = tmp_path / "original.onnx", tmp_path / "candidate.onnx"
+    proto = model(
+        """g (bfloat16[N,256] x) => (bfloat16[N,32] y) <bfloat16[256,32] w, bfloat16[32] b> {
+        p = MatMul (x, w) q = Add (p, b) y = Relu (q) }"""
+    )
+    onnx.save(proto, original)
+    weight = proto.graph.initializer[0]
+    values = np.frombuffer(weight.raw_data, ml_dtypes.bfloat16).copy()
+    values[np.argmin(np.abs(values.astype(np.float32) - 0.01))] *= ml_dtypes.bfloat16(1.05)
+    weight.raw_data = values.tobytes()
+    onnx.save(proto, candidate)
+    found = verify(original, candidate, settings=Check(seeds=(0,), levels=("disable",)))
+    assert all(output.ok for output in found.outputs)
+    assert found.verdict == "different"
+
+
 @pytest.mark.parametrize("taken", [True, False])
 def test_bodies_and_functions_compute_in_float32(tmp_path: Path, *, taken: bool) -> None:
     """What leaves is of the type that is stated, and what lies between is not rounded."""
