@@ -272,6 +272,7 @@ def as_type(numbers: NDArray[Any], dtype: str) -> Array:
 _FLOATS = ("float32", "float64", "float16")
 _OTHER_TYPES = ("float64", "int64", "int32", "uint8", "float16", "int8", "bool", "uint32", "int16")
 _TYPES = ("float32", "int64", "int32", "bool", *_OTHER_TYPES)
+_DRAWN_TYPES = frozenset({*_TYPES, "bfloat16", "uint16", "uint64"})
 _DATA = (2, 3, 4, 5, 6)
 _MOST_OUTPUTS = 8
 _HALF, _SELDOM, _RARELY = 0.5, 0.3, 0.12
@@ -421,6 +422,8 @@ class Sampler:
         if wished and not (leaf and leaf.dtype) and kind not in wished:
             kind = self._one_of(wished)
         kind = self._accepted(name, kind, wished or ())
+        if kind not in _DRAWN_TYPES:
+            raise DeadEndError
         self.types[name] = (kind, chosen)
         if data is None and (leaf is None or not (leaf.is_constant or self._dares(_RARELY))):
             self.made.inputs[name] = self.types[name]
@@ -1289,15 +1292,9 @@ def instance_of(model: Model) -> Instance:
 
 
 def _data_of(tensor: Tensor | None) -> Array:
-    if tensor is None or tensor.dtype not in _KNOWN_TYPES:
+    if tensor is None or tensor.dtype not in _DRAWN_TYPES:
         raise DeadEndError
     return np.asarray(tensor.numpy())
-
-
-_KNOWN_TYPES = frozenset(
-    {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64"}
-    | {"uint8", "uint16", "uint32", "uint64"}
-)
 
 
 def changed_at_random(
