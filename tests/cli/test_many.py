@@ -428,7 +428,8 @@ def test_folders_are_bisected_pair_by_pair(dpl: Dpl, save: Save) -> None:
 @pytest.mark.long
 def test_rules_are_learned_from_each_pair(dpl: Dpl, save: Save) -> None:
     """Each pair has a catalogue, which other commands read; one that exists is not replaced."""
-    nets_in(save, a_one=RELU, a_two=ABS, b_one="g (float[4] x) => (y) { y = Identity (x) }")
+    twice = "g (float[4] x) => (y) { t = Relu (x) y = Relu (t) }"
+    nets_in(save, a_one=RELU, a_two=ABS, b_one=twice)
     nets_in(save, b_two=ABS)
     answer = dpl("learn", "--before", "a", "--after", "b", "-o", "rules", "--no-verify")
     assert answer.code == 1
