@@ -194,10 +194,10 @@ def catalog_contract(
     for rule in _named(catalog.rules, only):
         if not isinstance(rule, PatternRule):
             continue
-        models = list(trier.models(rule))
-        shown = [] if models else list(trier.shown(rule))
-        functions += _possible(rule, models or shown, further_forms(rule, schemas))
-        if note := _BY_EXAMPLE if shown else _note(rule, schemas, len(models)):
+        models, shown = list(trier.models(rule)), list(trier.shown(rule))
+        functions += _possible(rule, [*models, *shown], further_forms(rule, schemas))
+        is_by_example = bool(shown) and not models
+        if note := _BY_EXAMPLE if is_by_example else _note(rule, schemas, len(models)):
             lacks = not models and rule.qualified_name in elsewhere
             notes[rule.qualified_name] = f"{note}; {_IN_SOURCES}" if lacks else note
     label = ", ".join(Path(name).name for name in names)

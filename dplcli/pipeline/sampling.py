@@ -56,6 +56,7 @@ _HOLDS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_NO_WISH = ValueError, TypeError, OverflowError  # nothing is stated, or nothing that could be
 _TURNED = {ast.Eq: ast.Eq, ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 
@@ -69,6 +70,7 @@ class Wishes:
         sizes: A size that an axis of a value shall have.
         close: A number that a constant shall be.
         words: Texts that an attribute shall be.
+        turned: Results of a Transpose that shall swap the last two axes.
         numbers: All numbers mentioned: good sizes, attributes and elements of constants.
     """
 
@@ -77,6 +79,7 @@ class Wishes:
     sizes: dict[str, dict[int, int]] = field(default_factory=dict)
     close: dict[str, float] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
+    turned: set[str] = field(default_factory=set)
     numbers: list[float] = field(default_factory=list)
 
     def add(self, condition: ast.expr, random: np.random.Generator) -> None:
@@ -93,15 +96,19 @@ class Wishes:
                     self._relate(one, type(relation), other)
             case ast.Call(ast.Name("is_close"), [ast.Name() as constant, number, *_]):
                 self._relate(ast.Attribute(constant, "value"), ast.Eq, number)
+            case ast.Call(ast.Name("per_tensor"), [ast.Name(name)]):
+                self.ranks[name] = [0]
+            case ast.Call(ast.Name("transposes_last_two"), [ast.Name(name)]):
+                self.turned.add(name)
             case _:
                 pass
 
     def _relate(self, left: ast.expr, relation: type[ast.cmpop], right: ast.expr) -> None:
         """Note what one side is to be, if the other is stated."""
-        with suppress(ValueError):
+        with suppress(*_NO_WISH):
             if relation in _HOLDS:
                 self._wish(left, relation, ast.literal_eval(right))
-        with suppress(ValueError):
+        with suppress(*_NO_WISH):
             if relation in _TURNED:
                 self._wish(right, _TURNED[relation], ast.literal_eval(left))
 
@@ -276,7 +283,7 @@ _DRAWN_TYPES = frozenset({*_TYPES, "bfloat16", "uint16", "uint64"})
 _DATA = (2, 3, 4, 5, 6)
 _MOST_OUTPUTS = 8
 _HALF, _SELDOM, _RARELY = 0.5, 0.3, 0.12
-_MOST_PLAIN = 64
+_MOST_PLAIN = 32
 """How many graphs are drawn where one is wanted."""
 
 
@@ -347,7 +354,7 @@ class Sampler:
             self.dims[int(self.random.integers(3))] = 0
         self.leaves = {leaf.name: leaf for leaf in self.sketch.leaves}
         for number, node in enumerate(self.sketch.nodes):
-            assumed = self.sketch.assumed.get(number, set())
+            assumed = self.sketch.assumed.get(number, set()) if self.daring else ()
             stated = {k: v for k, v in node.attributes.items() if k not in assumed}
             for attribute, name in self.sketch.captured.get(number, {}).items():
                 if name in self.wishes.words and not self._dares(_RARELY):
@@ -368,9 +375,11 @@ class Sampler:
 
     def _rank(self) -> int:
         stated = [leaf.rank for leaf in self.sketch.leaves if leaf.rank is not None]
-        wished = [rank for ranks in self.wishes.ranks.values() for rank in ranks]
+        wished = [rank for ranks in self.wishes.ranks.values() for rank in ranks if rank]
         if any(node.op_type in WINDOWED for node in self.sketch.nodes):
-            return int(self._one_of((4, 4, 4, 3, 5)))
+            spatial = [rank for rank in (*stated, *wished) if rank > 2]  # noqa: PLR2004
+            is_usual = not spatial or self._dares(_RARELY)
+            return int(self._one_of((4, 4, 4, 3, 5) if is_usual else spatial))
         perms = (node.attributes.get("perm") for node in self.sketch.nodes)
         lengths = [len(perm) for perm in perms if isinstance(perm, tuple)]
         if lengths and not self._dares(_RARELY):
@@ -490,6 +499,8 @@ class Sampler:
         if name in self.wishes.close and not self._dares(_RARELY):
             if self._dares(_HALF):  # one number, which may add rank to what it is applied to
                 shape = (1,) * int(self.random.integers(self.rank + 2))
+            elif not self._dares(_SELDOM):
+                shape = ()
             return np.full(shape, self.wishes.close[name])
         kind = str(self._one_of(_KINDS if self._dares(0.7) else _USUAL))
         if positive and not self._dares(_RARELY):
@@ -518,7 +529,7 @@ class Sampler:
             raise DeadEndError
         args = list(node.inputs)
         attributes: Attributes = dict(node.attributes)
-        if is_open:
+        if is_open and self.daring:
             # Draw inputs where the pattern leaves the further ones open.
             room = min(schema.max_inputs - len(args), 2)
             count = int(self.random.integers(room + 1)) if room > 0 else 0
@@ -867,7 +878,11 @@ class Sampler:
         shape = self.data(args[0], len(perm) if isinstance(perm, tuple) else None)
         if isinstance(perm, tuple) and len(perm) != len(shape):  # onnx says nothing of it
             raise DeadEndError
-        if perm is None and not (shape and self.random.random() < _RARELY):
+        made = self.sketch.nodes[len(self.made.nodes)].outputs[0]
+        if perm is None and made in self.wishes.turned and not self._dares(_RARELY):
+            rank = len(shape)
+            attributes["perm"] = (*range(rank - 2), *range(rank - 1, max(rank - 3, -1), -1))
+        elif perm is None and not (shape and self.random.random() < _RARELY):
             others = [n.attributes.get("perm") for n in self.made.nodes if n.op_type == "Transpose"]
             perms = [p for p in others if isinstance(p, tuple) and len(p) == len(shape)]
             order = self.random.permutation(len(shape))
