@@ -223,3 +223,25 @@ def test_examples_show_what_cannot_be_made_up(dpl: Dpl) -> None:
     (size,) = [item for item in pool["attributes"] if item["name"] == "kernel_shape"]
     assert (size["given"], size["values"]) == (True, [])
     assert record["notes"]["t.gelu"].startswith("only the forms that its examples have")
+
+
+SUM = """
+dpl: 1
+target: t
+patterns:
+  - name: sum
+    pattern: Sum(x, ...)
+    examples:
+      - before: |
+          g (float[4] a, float[4] b, float[4] c, float[4] d) => (float[4] y) {
+            y = Sum (a, b, c, d) }
+        after: any
+"""
+
+
+def test_examples_show_more_than_what_is_made_up(dpl: Dpl) -> None:
+    """How many operands a pattern leaves open nobody tells from the pattern."""
+    Path("sum.yaml").write_text(SUM, encoding="utf-8")
+    assert dpl("patterns", "contract", "sum.yaml", "--json", "c.json", "-q").code == 0
+    record = json.loads(Path("c.json").read_text(encoding="utf-8"))
+    assert {len(function["inputs"]) for function in record["functions"]} >= {1, 4}
