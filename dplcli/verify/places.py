@@ -1275,7 +1275,8 @@ def _is_edited(ours: Array, theirs: Array) -> bool:
         one, other = (each[start : start + _AT_ONCE].astype(np.float64) for each in flat)
         other_count += int((one != other).sum())
         rounded = float64.ROUNDED_AGAIN * unit * np.abs(one)
-        edited_count += int((np.abs(one - other) > rounded).sum())
+        with np.errstate(invalid="ignore"):  # one infinity minus another
+            edited_count += int((np.abs(one - other) > rounded).sum())
     return edited_count > 0 and other_count < ours.size * _MOST_OTHER
 
 
