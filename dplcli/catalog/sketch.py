@@ -79,7 +79,7 @@ class InstanceNode:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: dict[str, AttributeValue]
+    attributes: Mapping[str, AttributeValue | NDArray[Any]]
 
 
 @dataclass

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
     from dplcli.analysis.pairing import Difference
     from dplcli.dpl.rule import Opsets, RewriteEscapePolicy
-    from dplcli.ir import Model, Node, TensorType, Value
+    from dplcli.ir import Model, Node, Value
     from dplcli.outcomes import Delivery, Trial
     from dplcli.passes.rewrite import Rewriting
     from dplcli.pipeline.writing import Progress
@@ -733,13 +733,21 @@ _FREE_APPLICATIONS = 20
 """A rule may be applied so often, and twice for each match in the first model, to try it."""
 
 
-_IDLE = NoRuleError("the rule learned from it does not apply")
-
 _FEW_TRIALS = 60
 """On so many graphs a rule is tried first: most that are wrong show it there."""
 
 _SEEDS = 3
 """How many sets of graphs are drawn where a rule applies to few of each."""
+
+
+class _Refusal(NamedTuple):
+    """Why there is no rule for places of a kind, and the graph on which one was wrong."""
+
+    reason: str
+    counterexample: str = ""
+
+
+_IDLE = _Refusal("the rule learned from it does not apply")
 
 
 class _Applied(NamedTuple):
@@ -779,7 +787,7 @@ class _Learner:
         few = [Trier(self.schemas, _FEW_TRIALS)] if trials > _FEW_TRIALS else []
         self.triers = few + [Trier(self.schemas, trials, seed) for seed in range(_SEEDS)]
         self.learned: list[LearnedRewrite] = []
-        self.failed: dict[tuple[object, ...], NoRuleError] = {}
+        self.refusals: dict[tuple[object, ...], _Refusal] = {}
         self.names: set[str] = set()
         self.changed: set[tuple[bool, str]] = set()
 
@@ -855,18 +863,18 @@ class _Learner:
                 place = read_place(difference)
             except NoRuleError:
                 continue
-            if place.kind not in self.failed:
+            if place.kind not in self.refusals:
                 groups[place.kind].append(place)
         learned = []
         kinds = sorted(groups.items(), key=lambda item: -len(item[1]))
         for number, (kind, places) in enumerate(kinds, start=1):
             where = f"{counted(len(places), 'place')} like {_listed(places[0].nodes)}"
             self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
-            self.failed[kind] = _IDLE
+            self.refusals[kind] = _IDLE
             try:
                 learned.append(self._learn_kind(places))
             except NoRuleError as error:
-                self.failed[kind] = error
+                self.refusals[kind] = _Refusal(str(error), error.counterexample)
                 learned += self._learn_apart(kind, places)
         return learned
 
@@ -899,8 +907,8 @@ class _Learner:
             self._add_reason(kind, tried)
 
     def _add_reason(self, kind: tuple[object, ...], reason: str) -> None:
-        error = self.failed[kind]
-        self.failed[kind] = NoRuleError(f"{error}; {reason}", error.counterexample)
+        refusal = self.refusals[kind]
+        self.refusals[kind] = refusal._replace(reason=f"{refusal.reason}; {reason}")
 
     def _learn_kind(self, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Learn one rule: the most general one that is not refuted.
@@ -924,10 +932,9 @@ class _Learner:
             except NoRuleError:
                 if not wrong:
                     raise
-        for learned, wider in wrong:
-            rule, place = learned.rule, wider[0]
-            texts = [*_sizes(rule, place), *_conditions(rule, place)]
-            sized = self._covered(learned, [t for t in texts if _holds(rule, t, wider)], len(wider))
+        for learned, wider in wrong:  # sizes are asked for only if nothing else makes a rule right
+            texts = _holding(learned.rule, wider, is_sized=True)
+            sized = self._covered(learned, texts, len(wider))
             if sized is not None:
                 self.names.add(sized.rule.name)
                 return sized
@@ -946,7 +953,7 @@ class _Learner:
         ]
         if not beyond:
             return learned
-        holding = [text for text in _conditions(rule, places[0]) if _holds(rule, text, places)]
+        holding = _holding(rule, places)
         conditions = {text: Condition(text, captures_of(rule.pattern)) for text in holding}
         refused = [
             {text for text in holding if conditions[text].unmet_by(match.bound) is not None}
@@ -1045,9 +1052,7 @@ class _Learner:
 
     def _narrowed(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Add conditions that make the rule right, of those that hold at all places."""
-        holding = [
-            t for t in _conditions(learned.rule, places[0]) if _holds(learned.rule, t, places)
-        ]
+        holding = _holding(learned.rule, places)
         strictest = self._strictest(learned.rule, holding, len(places))
         if strictest.trial.verdict == "failed":
             return learned
@@ -1139,6 +1144,15 @@ def _with_conditions(rule: RewriteRule, texts: Iterable[str]) -> RewriteRule:
     return replace(rule, where=(*rule.where, *(Condition(text, captures) for text in texts)))
 
 
+def _holding(
+    rule: RewriteRule, places: Sequence[ChangedPlace], *, is_sized: bool = False
+) -> list[str]:
+    """Return the conditions that hold at all places; on request those on single sizes, too."""
+    sizes = _sizes(rule, places[0]) if is_sized else ()
+    every = (*sizes, *_conditions(rule, places[0]))
+    return [text for text in every if _holds(rule, text, places)]
+
+
 def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
     """Yield what could be demanded of the values that a rule binds; the likely ones are last."""
     bound = _bound_at(rule, place)
@@ -1149,9 +1163,11 @@ def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
     constants = [leaf for leaf in leaves if f"const({leaf})" in repr(rule.pattern)] + numbers
     types = {name: place.value(bound[name]).known_type() for name in [*leaves, *numbers]}
     ranks = {
-        name: f"{name}.rank == {rank}" for name in types if (rank := _rank(types[name])) is not None
+        name: len(known.shape)
+        for name, known in types.items()
+        if known is not None and known.shape is not None
     }
-    vectors = [leaf for leaf in leaves if _rank(types[leaf]) == 1]
+    vectors = [leaf for leaf in leaves if ranks.get(leaf) == 1]
     yield from (f"{leaf}.is_const" for leaf in leaves if leaf not in constants)
     for leaf in vectors:
         yield from (f"{leaf}.shape[0] == {other}.shape[-1]" for other in leaves if other != leaf)
@@ -1160,12 +1176,12 @@ def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
         if known is not None and known.dtype is not None:
             yield f'{name}.dtype == "{known.dtype}"'
         if name in ranks and name not in constants:
-            yield ranks[name]
+            yield f"{name}.rank == {ranks[name]}"
     for root in (name for name in nodes if bound[name] in dict(place.outputs)):
         yield from (f"{leaf}.dtype == {root}.dtype" for leaf in leaves)
         yield from (f"same_shape({leaf}, {root})" for leaf in leaves)
         yield from (f"shaped_like({root}, {other})" for other in [*nodes, *leaves] if other != root)
-    yield from (ranks[name] for name in constants if name in ranks)
+    yield from (f"{name}.rank == {ranks[name]}" for name in constants if name in ranks)
 
 
 def _sizes(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
@@ -1175,10 +1191,6 @@ def _sizes(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
         for axis, size in enumerate((known and known.shape) or ()):
             if isinstance(size, int):
                 yield f"{name}.shape[{axis}] == {size}"
-
-
-def _rank(kind: TensorType | None) -> int | None:
-    return None if kind is None or kind.shape is None else len(kind.shape)
 
 
 def _holds(rule: RewriteRule, text: str, places: Sequence[ChangedPlace]) -> bool:
@@ -1230,7 +1242,7 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
     learner = _Learner(before, after, name, trials, say)
     model, done, differences = learner.run()
     of_none = [difference for difference in differences if learner.is_left(difference)]
-    left = Counter(_left(each, learner.failed) for each in of_none)
+    left = Counter(_left(each, learner.refusals) for each in of_none)
     changed = sum(item.places for item in learner.learned)
     rules = [item.rule for item in learner.learned]
     comments = {item.rule.name: _comment(item.trial) for item in learner.learned}
@@ -1277,11 +1289,11 @@ def _what(difference: Difference) -> str:
 
 
 def _left(
-    difference: Difference, failed: Mapping[tuple[object, ...], NoRuleError]
+    difference: Difference, refusals: Mapping[tuple[object, ...], _Refusal]
 ) -> tuple[str, str]:
     """Return what is left and why, and the graph on which the rule learned from it is wrong."""
     try:
-        why = failed.get(read_place(difference).kind, _IDLE)
+        reason, counterexample = refusals.get(read_place(difference).kind, _IDLE)
     except NoRuleError as error:
-        why = error
-    return f"{_what(difference)}: {why}", why.counterexample
+        reason, counterexample = str(error), ""
+    return f"{_what(difference)}: {reason}", counterexample

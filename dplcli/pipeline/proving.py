@@ -336,8 +336,7 @@ class Trier:
             return
         try:
             for graphs in self._plain_graphs(rule):
-                fitting = _fitting(rule, graphs)
-                yield from itertools.islice((again for _, again in fitting), 1)
+                yield from (model for _, model in itertools.islice(_fitting(rule, graphs), 1))
         except NoInstanceError:
             return
 
@@ -364,7 +363,10 @@ def unknown_operator(before: Model, after: Model, schemas: SchemaLibrary) -> str
 def _trial_of(rule: AnyRule, place: str, graphs: Iterator[Instance]) -> Trial:
     """Try *rule* on the first graph that onnxruntime runs."""
     reason = "no graph was found that all conditions fit"
-    for before, after in itertools.islice(_fitting(rule, graphs), _MOST_RUNS):
+    for graph, after in itertools.islice(_fitting(rule, graphs), _MOST_RUNS):
+        before = build_model(graph, _usual_opset(rule))
+        if before is None:
+            continue
         try:
             changed, why_not = _apply(rule, after)
             wrong = f"the rule does not apply to a graph made up for it{why_not}"
@@ -379,15 +381,13 @@ def _trial_of(rule: AnyRule, place: str, graphs: Iterator[Instance]) -> Trial:
     return Trial(rule, "made up", place, "not tried", reason)
 
 
-def _fitting(rule: AnyRule, graphs: Iterator[Instance]) -> Iterator[tuple[Model, Model]]:
-    """Yield the graphs that *rule* matches, each as two models: one to keep, one to change."""
+def _fitting(rule: AnyRule, graphs: Iterator[Instance]) -> Iterator[tuple[Instance, Model]]:
+    """Yield the graphs that *rule* matches, each with its model."""
     opset = _usual_opset(rule)
     for graph in graphs:
         model = build_model(graph, opset)
-        if model is not None and _takes(rule, model):  # few are: only they are built again
-            again = build_model(graph, opset)
-            if again is not None:
-                yield model, again
+        if model is not None and _takes(rule, model):
+            yield graph, model
 
 
 def _takes(rule: AnyRule, model: Model) -> bool:

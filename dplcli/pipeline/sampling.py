@@ -7,9 +7,7 @@ things. Most of what is drawn is valid; the rest is thrown away by whoever asks 
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partialmethod
@@ -18,11 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch, sketches
-from dplcli.dpl.pattern import CallPattern
-from dplcli.dpl.text import all_parts
 from dplcli.ir import operators
 from dplcli.ir.types import DTYPE_CODES, Tensor
 from dplcli.onnx_io.read import accepted_types, node_types
+from dplcli.pipeline.wishes import Wishes, stated_numbers, wishes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -36,144 +33,11 @@ if TYPE_CHECKING:
     Shape: TypeAlias = tuple[int, ...]
     Type: TypeAlias = tuple[str, Shape]
     Array: TypeAlias = NDArray[Any]
-    Attributes: TypeAlias = dict[str, AttributeValue]
+    Attributes: TypeAlias = dict[str, AttributeValue | Array]
 
 
 class DeadEndError(Exception):
     """What was drawn so far fits together with nothing; draw again."""
-
-
-# What a rule asks for, read off its conditions.
-
-
-_MOST_RANK = 5
-_LARGEST_WISH = 64
-_HOLDS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.In: lambda item, items: item in items,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_NO_WISH = ValueError, TypeError, OverflowError  # nothing is stated, or nothing that could be
-_TURNED = {ast.Eq: ast.Eq, ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
-
-
-@dataclass
-class Wishes:
-    """What a rule's conditions and pattern mention, by the names that they mention it of.
-
-    Attributes:
-        ranks: Ranks that a value shall have.
-        dtypes: Element types that a value shall have.
-        sizes: A size that an axis of a value shall have.
-        close: A number that a constant shall be.
-        words: Texts that an attribute shall be.
-        turned: Results of a Transpose that shall swap the last two axes.
-        numbers: All numbers mentioned: good sizes, attributes and elements of constants.
-    """
-
-    ranks: dict[str, list[int]] = field(default_factory=dict)
-    dtypes: dict[str, list[str]] = field(default_factory=dict)
-    sizes: dict[str, dict[int, int]] = field(default_factory=dict)
-    close: dict[str, float] = field(default_factory=dict)
-    words: dict[str, list[str]] = field(default_factory=dict)
-    turned: set[str] = field(default_factory=set)
-    numbers: list[float] = field(default_factory=list)
-
-    def add(self, condition: ast.expr, random: np.random.Generator) -> None:
-        """Read what a condition compares with something stated; of an ``or``, one operand."""
-        match condition:
-            case ast.BoolOp(ast.And(), operands):
-                for operand in operands:
-                    self.add(operand, random)
-            case ast.BoolOp(ast.Or(), operands):
-                self.add(operands[int(random.integers(len(operands)))], random)
-            case ast.Compare(left, relations, others):
-                sides = [left, *others]
-                for one, relation, other in zip(sides, relations, others, strict=False):
-                    self._relate(one, type(relation), other)
-            case ast.Call(ast.Name("is_close"), [ast.Name() as constant, number, *_]):
-                self._relate(ast.Attribute(constant, "value"), ast.Eq, number)
-            case ast.Call(ast.Name("per_tensor"), [ast.Name(name)]):
-                self.ranks[name] = [0]
-            case ast.Call(ast.Name("transposes_last_two"), [ast.Name(name)]):
-                self.turned.add(name)
-            case _:
-                pass
-
-    def _relate(self, left: ast.expr, relation: type[ast.cmpop], right: ast.expr) -> None:
-        """Note what one side is to be, if the other is stated."""
-        with suppress(*_NO_WISH):
-            if relation in _HOLDS:
-                self._wish(left, relation, ast.literal_eval(right))
-        with suppress(*_NO_WISH):
-            if relation in _TURNED:
-                self._wish(right, _TURNED[relation], ast.literal_eval(left))
-
-    def _wish(self, asked: ast.expr, relation: type[ast.cmpop], stated: Any) -> None:  # noqa: ANN401  # any literal
-        texts = [stated] if isinstance(stated, str) else stated
-        is_text = isinstance(texts, (list, tuple)) and all(isinstance(t, str) for t in texts)
-        is_number = isinstance(stated, (int, float)) and relation is ast.Eq
-        match asked:
-            case ast.Attribute(ast.Name(name), "rank"):
-                ranks = [r for r in range(_MOST_RANK + 1) if _HOLDS[relation](r, stated)]
-                both = [rank for rank in self.ranks.get(name, ranks) if rank in ranks]
-                self.ranks[name] = both or ranks
-            case ast.Attribute(ast.Name(name), "dtype") if is_text:
-                self.dtypes[name] = [*texts]
-            case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), axis) if is_number:
-                self.sizes.setdefault(name, {})[ast.literal_eval(axis)] = int(stated)
-            case ast.Call(ast.Name("len"), [held]) if is_number:
-                self.sizes.setdefault(_holder(held), {})[0] = int(stated)
-            case ast.Subscript(ast.Attribute(ast.Name(), "value") as held) if is_number:
-                self.close[_holder(held)] = float(stated)
-            case _ if is_text:
-                self.words[_holder(asked)] = [*texts]
-            case _ if is_number:
-                self.close[_holder(asked)] = float(stated)
-            case _:
-                pass
-
-
-def _holder(held: ast.expr) -> str:
-    """Return the name whose numbers or text an expression stands for; "" if it is none."""
-    match held:
-        case (
-            ast.Name(name)
-            | ast.Attribute(ast.Name(name), "value")
-            | ast.Attribute(ast.Attribute(ast.Name(name), "attrs"))
-        ):
-            return name
-        case _:
-            return ""
-
-
-def wishes_of(rule: Rule, random: np.random.Generator) -> Wishes:
-    """Read off the conditions of *rule* what a graph is to be, for it to apply."""
-    wishes = Wishes(numbers=numbers_in(rule))
-    for condition in rule.where:
-        wishes.add(condition.tree, random)
-    return wishes
-
-
-def numbers_in(rule: Rule) -> list[float]:
-    """Return the numbers that stand in the conditions and attributes of a rule, and 0 and 1."""
-    numbers = [1.0, 0.0]
-    for node in (node for condition in rule.where for node in condition.nodes):
-        match node:
-            case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
-                numbers.append(-float(number))
-            case ast.Constant(int() | float() as number):
-                numbers.append(float(number))
-            case _:
-                pass
-    for part in all_parts(rule.pattern):
-        for _, value in part.attributes if isinstance(part, CallPattern) else ():
-            items = value if isinstance(value, tuple) else (value,)
-            numbers += [float(item) for item in items if isinstance(item, (int, float))]
-    return [number for number in dict.fromkeys(numbers) if abs(number) < _LARGEST_WISH**2]
 
 
 # Attributes by their names: what values operators give them.
@@ -281,6 +145,8 @@ _OTHER_TYPES = ("float64", "int64", "int32", "uint8", "float16", "int8", "bool",
 _TYPES = ("float32", "int64", "int32", "bool", *_OTHER_TYPES)
 _DRAWN_TYPES = frozenset({*_TYPES, "bfloat16", "uint16", "uint64"})
 _DATA = (2, 3, 4, 5, 6)
+_IMAGE_RANKS = (4, 4, 4, 3, 5)
+_LARGEST_SIZE = 64
 _MOST_OUTPUTS = 8
 _HALF, _SELDOM, _RARELY = 0.5, 0.3, 0.12
 _MOST_PLAIN = 32
@@ -313,6 +179,10 @@ class Sampler:
     made: Instance = field(default_factory=Instance)
     wishes: Wishes = field(default_factory=Wishes)
 
+    def __post_init__(self) -> None:
+        """Read the numbers that the rule states, once for all graphs."""
+        self.numbers = stated_numbers(self.rule)
+
     def draw(self, outputs: Sequence[str]) -> Instance:
         """Draw one graph.
 
@@ -339,9 +209,9 @@ class Sampler:
         self.dims = [int(d) for d in self.random.permutation(_DATA)]
         if self._dares(_SELDOM):
             self.dims[int(self.random.integers(3))] = 1
-        if self.wishes.numbers and self._dares(_HALF):
-            number = int(self._one_of(self.wishes.numbers)) + int(self.random.integers(2))
-            if 0 < number <= _LARGEST_WISH:
+        if self.numbers and self._dares(_HALF):
+            number = int(self._one_of(self.numbers)) + int(self.random.integers(2))
+            if 0 < number <= _LARGEST_SIZE:
                 self.dims[int(self.random.integers(4))] = number
         op_types = {node.op_type for node in self.sketch.nodes}
         if op_types & WINDOWED:
@@ -377,9 +247,9 @@ class Sampler:
         stated = [leaf.rank for leaf in self.sketch.leaves if leaf.rank is not None]
         wished = [rank for ranks in self.wishes.ranks.values() for rank in ranks if rank]
         if any(node.op_type in WINDOWED for node in self.sketch.nodes):
-            spatial = [rank for rank in (*stated, *wished) if rank > 2]  # noqa: PLR2004
-            is_usual = not spatial or self._dares(_RARELY)
-            return int(self._one_of((4, 4, 4, 3, 5) if is_usual else spatial))
+            asked = [rank for rank in (*stated, *wished) if rank in _IMAGE_RANKS]
+            is_usual = not asked or self._dares(_RARELY)
+            return int(self._one_of(_IMAGE_RANKS if is_usual else asked))
         perms = (node.attributes.get("perm") for node in self.sketch.nodes)
         lengths = [len(perm) for perm in perms if isinstance(perm, tuple)]
         if lengths and not self._dares(_RARELY):
@@ -505,7 +375,7 @@ class Sampler:
         kind = str(self._one_of(_KINDS if self._dares(0.7) else _USUAL))
         if positive and not self._dares(_RARELY):
             kind = "positive"
-        return _numbers_of(kind, shape, self.random, self.wishes.numbers)
+        return _numbers_of(kind, shape, self.random, self.numbers)
 
     def data(self, name: str, rank: int | None = None) -> Shape:
         """Give a leaf that data comes in by a shape of the graph's own rank."""
@@ -580,7 +450,9 @@ class Sampler:
                 attributes[item.attribute] = data.item() if is_one else numbers
                 del args[item.slot :]
 
-    def _stored(self, value: object, name: str, kind: str) -> Any:  # noqa: ANN401  # as in a graph
+    def _stored(
+        self, value: AttributeValue | Array, name: str, kind: str
+    ) -> AttributeValue | Array:
         """Return an attribute as a graph holds it, of what a pattern states."""
         if isinstance(value, str) and name in operators.DTYPE_ATTRIBUTES:
             return DTYPE_CODES[value]
@@ -667,10 +539,10 @@ class Sampler:
         if name == "axis":
             return int(self.random.integers(-rank, rank)) if rank else 0
         if name in _FACTORS and kind == "float":
-            wished = [float(n) for n in self.wishes.numbers]
+            wished = [float(n) for n in self.numbers]
             return float(self._one_of([0.25, 1.5, -0.5, 2.0, *wished]))
         if name == "to":
-            wished = [int(n) for n in self.wishes.numbers if int(n) in _CASTS]
+            wished = [int(n) for n in self.numbers if int(n) in _CASTS]
             return int(self._one_of([*_CASTS[:3], *_CASTS, *wished]))
         if name == "perm":
             return tuple(int(axis) for axis in self.random.permutation(rank))
@@ -905,7 +777,7 @@ class Sampler:
                     options += [[*shape[:cut], 2, dim // 2, *shape[cut + 1 :]]]
                     options += [[*shape[:cut], dim // 2, 2, *shape[cut + 1 :]]]
             options += [list(self.random.permutation(shape))] if shape else []
-            wished = [int(n) for n in self.wishes.numbers if n and float(n).is_integer()]
+            wished = [int(n) for n in self.numbers if n and float(n).is_integer()]
             options += [[n, -1] for n in wished if n > 0 and size % n == 0]
             target = [int(dim) for dim in self._one_of(options)]
             self.leaf(args[1], (len(target),), "int64", data=np.array(target, dtype=np.int64))
@@ -1320,7 +1192,7 @@ def changed_at_random(
     for _ in range(int(random.integers(1, 4))):
         match int(random.integers(6)):
             case 0 | 1:
-                changed = _with_constant(changed, numbers_in(rule), random)
+                changed = _with_constant(changed, stated_numbers(rule), random)
             case 2:
                 sizes = sorted({d for _, shape in changed.inputs.values() for d in shape})
                 if sizes:
@@ -1373,7 +1245,6 @@ def _with_attribute(
         attributes[name] = tuple(int(n) for n in random.permutation(old))
     else:
         sampler = Sampler(VariantSketch({}, schemas), rule, schemas, opset, random, daring=1.0)
-        sampler.wishes = wishes_of(rule, random)
         value = sampler.attribute(node.op_type, name, schema.attributes[name], 4)
         if value is None:
             return graph

@@ -15,7 +15,7 @@ from dplcli.onnx_io import OnnxSchemas
 from dplcli.onnx_io.read import model_from_text
 from dplcli.pipeline.catalogs import load_catalog_rules
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
-from dplcli.pipeline.sampling import wishes_of
+from dplcli.pipeline.wishes import wishes_of
 from tests.helpers import one_in, shipped_rewrites, thinned
 
 if TYPE_CHECKING:
