@@ -28,7 +28,7 @@ from dplcli.ir.traversal import is_read
 from dplcli.keys import keys
 from dplcli.onnx_io.convert import ProtoTensor, graphs_of
 from dplcli.onnx_io.messages import ORDER, FieldChange, field_changes
-from dplcli.onnx_io.source import row_of, source_of
+from dplcli.onnx_io.source import header_of, proto_of, source_of, statement_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -482,7 +482,7 @@ class _Beside:
         yield from self._of_constants()
         yield from _remarks(self.where, self._of_graphs())
         were_sorted = [
-            graph.source in source.table.sorted
+            id(graph.source) in source.sorted
             for source, graph in zip(self.sources, self.graphs, strict=True)
         ]
         if were_sorted[0] != were_sorted[1]:
@@ -492,11 +492,10 @@ class _Beside:
     def _of_nodes(self, change: NodeChange) -> Iterator[FieldChange]:
         """Compare what the files hold of two nodes, but for what *change* says."""
         first, second = change.before, change.after
-        rows = row_of(first.source), row_of(second.source)
-        ours, theirs = self.sources
-        if ours.encoded_node(rows[0]) == theirs.encoded_node(rows[1]):
+        encoded = [proto_of(node).SerializeToString() for node in (first, second)]
+        if encoded[0] == encoded[1]:
             return
-        old, new = ours.node(rows[0]), theirs.node(rows[1])
+        old, new = map(type(proto_of(first)).FromString, encoded)
         said = {attribute.name for attribute in change.attributes}
         if any(pair in self.weights for pair in both_there(first.outputs, second.outputs)):
             said |= {attribute.name for attribute in old.attribute}
@@ -531,13 +530,16 @@ class _Beside:
 
     def _of_constants(self) -> Iterator[Remark]:
         """Compare what the files hold of constants, and name those that nobody reads."""
+        places = [
+            {id(v.initializer_source): n for n, v in enumerate(g.initializers)} for g in self.graphs
+        ]
         rows: list[tuple[int, int, str]] = []
         for pair in self.own:
             if all(value.is_initializer for value in pair):
                 yield from _remarks(f"{self.where}: {pair[0].name}", self._of_tensors(pair))
-                old, new = (row_of(value.initializer_source) for value in pair)
+                ours, theirs = (id(value.initializer_source) for value in pair)
                 if self.twins[pair[1]] is pair[0]:
-                    rows.append((old, new, pair[0].name))
+                    rows.append((places[0][ours], places[1][theirs], pair[0].name))
         for pair in self.constants:
             ends = tuple(map(_stored, pair, self.graphs))
             if ends[0] != ends[1]:
@@ -572,8 +574,7 @@ class _Beside:
 
     def _of_graphs(self) -> Iterator[FieldChange]:
         """Compare what the files hold of two graphs beside nodes and stored tensors."""
-        both = zip(self.sources, self.graphs, strict=True)
-        messages = [source.statement(row_of(graph.source)) for source, graph in both]
+        messages = list(map(statement_of, self.graphs))
         for which, message in enumerate(messages):
             paired = {"", *(v.name for v in (self.twins if which else self.twins.values()))}
             alone = self.graphs[which].values.keys() - paired
@@ -818,7 +819,7 @@ class Comparison:
     def _stated_types(self) -> list[dict[str, bytes]]:
         """The types of inputs and outputs as the files hold them, by name."""
         graphs = [side.graph for side in self.pairing.sides]
-        headers = [source_of(graph.model).statement(row_of(graph.source)) for graph in graphs]
+        headers = [proto_of(graph) for graph in graphs]
         return [
             {info.name: info.type.SerializeToString() for info in (*header.input, *header.output)}
             for header in headers
@@ -909,7 +910,7 @@ class Differ(ModelPairing):
 
     def _remarks(self, said: set[str]) -> Iterator[Remark]:
         """Compare what both files hold beside graphs, but for imports of the domains in *said*."""
-        old, new = (deepcopy(source_of(model).header) for model in self.models)
+        old, new = map(header_of, self.models)
         for message in (old, new):
             imports = message.opset_import
             _keep(imports, [each for each in imports if canonical_domain(each.domain) not in said])

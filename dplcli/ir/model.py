@@ -714,9 +714,6 @@ class Codec(Protocol):
 
     schemas: SchemaLibrary
 
-    def attributes(self, node: Node) -> dict[str, Attribute]:
-        """Decode the attributes of *node*, whose source is set."""
-
     def remarks(self, node: Node) -> Remarks:
         """Read what *node*, whose source is set, carries for readers and tools."""
 
@@ -1052,8 +1049,8 @@ class Node:
     graph: Graph
 
     __slots__ = (
-        "_attributes",
         "_remarks",
+        "attributes",
         "domain",
         "graph",
         "inputs",
@@ -1083,7 +1080,7 @@ class Node:
         self.source = source
         self.rewired = False
         self._remarks = NO_REMARKS
-        self._attributes: Mapping[str, Attribute] | None = None
+        self.attributes: Mapping[str, Attribute] = NO_ATTRIBUTES
         self.position = 0
         self.prev: Node | None = None
         self.next: Node | None = None
@@ -1136,20 +1133,6 @@ class Node:
     def remarks(self, remarks: Remarks) -> None:
         """Set what a node made by a pass carries."""
         self._remarks = remarks
-
-    @property
-    def attributes(self) -> Mapping[str, Attribute]:
-        """The attributes that the file states, decoded on first use; not to be edited."""
-        if self._attributes is None:
-            self._attributes = (
-                {} if self.source is None else self.graph.model.codec.attributes(self)
-            )
-        return self._attributes
-
-    @attributes.setter
-    def attributes(self, attributes: Mapping[str, Attribute]) -> None:
-        """Set all attributes of a node made by a pass."""
-        self._attributes = attributes
 
     @property
     def has_references(self) -> bool:

@@ -42,9 +42,8 @@ from dplcli.ir import (
     TensorType,
 )
 from dplcli.ir.model import NO_REMARKS
-from dplcli.ir.types import CHUNK, DTYPE_CODES, bits_of, dtype_name
+from dplcli.ir.types import CHUNK, DTYPE_CODES, bits_of, dtype_name, shared_type
 from dplcli.onnx_io.contrib import CONTRIB, IN_STANDARD_DOMAIN, contrib_operators
-from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -81,6 +80,10 @@ UNREADABLE = (
 """What onnx raises where the data of a tensor cannot be read."""
 
 
+_SHORT = 256
+"""Up to how many bytes a tensor is kept once it was read."""
+
+
 class Home(NamedTuple):
     """Where a model comes from.
 
@@ -101,18 +104,14 @@ class ProtoTensor(Tensor):
         home: The model that it is part of; None if it cannot have external data.
     """
 
-    __slots__ = ("_proto", "home")
+    __slots__ = ("_array", "_type", "home", "proto")
 
-    def __init__(self, proto: TensorProto | None, home: Home | None = None) -> None:
+    def __init__(self, proto: TensorProto, home: Home | None = None) -> None:
         """Wrap *proto* without looking at its data."""
-        self._proto = proto
+        self.proto = proto
         self.home = home
-
-    @property
-    def proto(self) -> TensorProto:
-        """The message."""
-        assert self._proto is not None  # noqa: S101  # who gives none has its own
-        return self._proto
+        self._array: NDArray[Any] | None = None
+        self._type: TensorType | None = None
 
     @property
     def message(self) -> Message:
@@ -124,14 +123,21 @@ class ProtoTensor(Tensor):
         return bool(self.message == other.message)
 
     @property
+    def type(self) -> TensorType:
+        """Element type and shape."""
+        if self._type is None:
+            self._type = shared_type(dtype_name(self.proto.data_type), tuple(self.proto.dims))
+        return self._type
+
+    @property
     def dtype(self) -> str:
         """Name of the element type."""
-        return dtype_name(self.proto.data_type)
+        return self.type.dtype or "undefined"
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The dimensions."""
-        return tuple(self.proto.dims[:])
+        return self.type.shape or ()  # type: ignore[return-value]  # a stored tensor's are numbers
 
     @property
     def is_external(self) -> bool:
@@ -147,6 +153,8 @@ class ProtoTensor(Tensor):
             ModelLoadError: The external file is missing, too short or outside the folder, or the
                 tensor is only a segment of one.
         """
+        if self._array is not None:
+            return self._array
         proto = self.proto
         if proto.HasField("segment"):
             raise self._unreadable(
@@ -160,6 +168,8 @@ class ProtoTensor(Tensor):
             array: NDArray[Any]
             if not self.is_external:
                 array = numpy_helper.to_array(proto)
+                if array.nbytes <= _SHORT and proto.HasField("raw_data"):
+                    self._array = array
                 return array
             proto = TensorProto.FromString(proto.SerializeToString())  # whose data is put in
             load_data(proto, folder)
@@ -521,8 +531,7 @@ def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's fie
     if isinstance(value, Tensor):
         return tensor_to_proto(value, "")
     if isinstance(value, Graph):
-        source: Any = value.model.source
-        return GraphProto() if value.source is None else source.graph(value.source)
+        return GraphProto() if value.source is None else value.source
     return value
 
 
@@ -871,8 +880,22 @@ def dtype_bits(code: int) -> int:
 # makes only the headers between them. Fields that protobuf does not know are kept.
 
 
+VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+_MORE = 0x80
+"""The bit of a byte of a number that says that more bytes follow."""
+
 _TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
+
+
+def varint(number: int) -> bytes:
+    """Write one number, 0 or above."""
+    digits = bytearray()
+    while number >= _MORE:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
 
 
 def header(field_number: int, length: int) -> bytes:

@@ -433,7 +433,7 @@ def locations_of(model: Model) -> list[str]:
 def _external_tensors(model: Model) -> Iterator[TensorProto]:
     if not model.may_have_external_data or model.source is None:
         return
-    for tensor in all_tensors(source_of(model).model()):
+    for tensor in all_tensors(source_of(model).proto):
         if tensor.data_location == TensorProto.EXTERNAL:
             yield tensor
 

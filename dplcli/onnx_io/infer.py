@@ -706,9 +706,8 @@ def _model_at(
             graph.input.append(encode_type(formal.name, known))
         else:
             graph.input.append(ValueInfoProto(name=formal.name))
-    if type(function.source) is int:
-        header = source_of(body.model).function_header(function.source)
-        graph.value_info.extend(header.value_info)
+    if isinstance(function.source, FunctionProto):
+        graph.value_info.extend(function.source.value_info)
     graph.output.extend(ValueInfoProto(name=value.name) for value in body.outputs)
     return model, _add_nodes(graph, body, site)
 
@@ -1335,7 +1334,7 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
             model.kinds = kinds  # each value says its own type
         return exact, ""
     types: Types = {}
-    skeleton = _without_weights(source_of(model).model())
+    skeleton = _without_weights(source_of(model).proto)
     try:
         found = infer_soundly(skeleton, has_bodies=bool(model.graph.inner))
     except ONNX_ERRORS as error:
@@ -1421,7 +1420,7 @@ def infer_types_for_sizes(model: Model, sizes: Mapping[str, int]) -> tuple[Types
     if exact is not None:
         return {**given, **exact}, ""
     inputs = {value.name: known for value, known in given.items()}
-    inferred, reason = inferred_graph(source_of(model).model(), inputs, _refuted_names(model))
+    inferred, reason = inferred_graph(source_of(model).proto, inputs, _refuted_names(model))
     if inferred is not None:
         _collect(model.graph, inferred, types)
         _collect_values(model.graph, inferred.input, types)
@@ -1564,13 +1563,13 @@ def _is_small(tensor: TensorProto) -> bool:
 def _collect(graph: Graph, inferred: GraphProto, types: Types) -> None:
     """Note the types of a graph that was inferred as it was loaded, whatever it is now."""
     _collect_values(graph, (*inferred.value_info, *inferred.output), types)
-    if type(graph.source) is not int:
+    if graph.source is None:
         return
-    source = source_of(graph.model)
+    places = source_of(graph.model).places
     bodies = [inner for node in graph for inner in node.subgraphs.values()]
     for inner in bodies:
-        if type(inner.source) is int:
-            number, name = source.place_of_body(inner.source)
+        if inner.source is not None:
+            number, name = places[id(inner.source)]
             _collect(inner, dict(graphs_of(inferred.node[number]))[name], types)
 
 

@@ -16,8 +16,20 @@ import onnx
 import onnx.parser
 import onnx.printer
 import onnx.shape_inference
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, ValueInfoProto
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    SparseTensorProto,
+    TensorProto,
+    ValueInfoProto,
+)
 
 from dplcli.errors import InvalidModelError, ModelLoadError, some_of
 from dplcli.ir import (
@@ -33,31 +45,33 @@ from dplcli.ir import (
     TypeStatement,
     Value,
 )
-from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, is_in_function, record_uses
+from dplcli.ir.model import NO_REMARKS, in_order, is_in_function, record_uses
 from dplcli.ir.operators import canonical_domain
 from dplcli.ir.traversal import find_value, outwards
-from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.ir.types import DTYPE_CODES, dtype_name, shared_type
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
     OnnxSchemas,
     ProtoTensor,
+    all_nodes,
     decode_annotations,
     decode_attribute,
     decode_statement,
     decode_type,
+    graphs_of,
     joined_devices,
     moved_devices,
     names_in_training,
+    names_read,
     node_remarks,
     placements_of,
     restated,
     shardings_of,
+    varint,
 )
 from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace, place_of
-from dplcli.onnx_io.source import Source, row_of, source_of
-from dplcli.onnx_io.table import GraphKind, read_table
-from dplcli.onnx_io.wire import PADDING, padded_file
+from dplcli.onnx_io.source import Source, proto_of, source_of
 from dplcli.onnx_io.write import (
     encode_graph_remarks,
     encode_statement_of,
@@ -67,13 +81,11 @@ from dplcli.onnx_io.write import (
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from google.protobuf.message import Message
     from numpy.typing import NDArray
-    from onnx import OperatorSetIdProto
-
-    from dplcli.onnx_io.table import GraphRow, Table
-    from dplcli.onnx_io.wire import Bytes
+    from onnx import NodeProto, OperatorSetIdProto
 
 
 # The IR's decoder for models that came from protobuf.
@@ -82,8 +94,7 @@ if TYPE_CHECKING:
 class ProtoCodec:
     """A :class:`dplcli.ir.Codec` for models that were read from a file.
 
-    Attributes and types that are encoded alike are decoded once, and nodes share the result: in
-    most nets they repeat.
+    Types that are encoded alike are decoded once: in most nets they repeat.
 
     Args:
         source: The file.
@@ -93,37 +104,15 @@ class ProtoCodec:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._attributes: dict[int, dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}
         self.infer_node = infer.NodeInference().infer  # those of nodes that are alike are known
-        self._remarked = frozenset(np.flatnonzero(source.table.nodes.remarked).tolist())
 
-    def attributes(self, node: Node) -> dict[str, Attribute]:
-        """Decode the attributes of *node*."""
-        row = row_of(node.source)
-        which = int(self.source.table.nodes.attributes[row])
-        known = self._attributes.get(which)
-        if known is None or node.subgraphs:
-            known, refers = self._decoded(node, row)  # what is referred to depends on where
-            if not refers and not node.subgraphs:
-                self._attributes[which] = known
-        return known
-
-    def _decoded(self, node: Node, row: int) -> tuple[dict[str, Attribute], bool]:
-        attributes = {}
-        refers = False
-        for item in self.source.attributes(row):
-            inside = bool(item.ref_attr_name) and is_in_function(node.graph)
-            refers = refers or bool(item.ref_attr_name)
-            attributes[item.name] = decode_attribute(
-                item, node.subgraphs, self.source.home, in_function=inside
-            )
-        return attributes, refers
-
-    def remarks(self, node: Node) -> Remarks:
+    @staticmethod
+    def remarks(node: Node) -> Remarks:
         """Read what a loaded node carries for readers and tools."""
-        row = node.source
-        return node_remarks(self.source.node(row_of(row))) if row in self._remarked else NO_REMARKS
+        proto = proto_of(node)
+        is_plain = not (proto.doc_string or proto.metadata_props or proto.device_configurations)
+        return NO_REMARKS if is_plain and not len(UnknownFieldSet(proto)) else node_remarks(proto)
 
     graph_remarks = staticmethod(encode_graph_remarks)
     statement_of = staticmethod(encode_statement_of)
@@ -153,7 +142,10 @@ class ProtoCodec:
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
-        return source if isinstance(source, Tensor) else self.source.tensor(row_of(source))
+        if isinstance(source, Tensor):
+            return source
+        assert isinstance(source, (TensorProto, SparseTensorProto))  # noqa: S101  # the loader's
+        return self.source.tensor(source)
 
     def declared_type(self, source: object) -> TensorType | None:
         """Decode what is stated of a value; None if it is not a dense tensor."""
@@ -182,12 +174,13 @@ class ProtoCodec:
 
 
 _LFS_MARK = b"version https://git-lfs"
+_PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
 _TEXT_PROBE = 512
 _LARGEST_MESSAGE = 2**31 - 1
 
 
-def read_model_file(path: Path) -> Bytes:
-    """Return the bytes of the file at *path*, and the zeros behind them that readers need.
+def read_model_file(path: Path) -> bytes:
+    """Return the bytes of the file at *path*.
 
     Raises:
         ModelLoadError: It is missing, no file, too large or cannot be read.
@@ -201,7 +194,7 @@ def read_model_file(path: Path) -> Bytes:
                 f"{path}: is larger than 2 GB, which protobuf cannot hold",
                 hint="save it with its weights as external data",
             )
-        return padded_file(path)
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise ModelLoadError(f"{path}: no such file") from error
     except IsADirectoryError as error:
@@ -212,19 +205,19 @@ def read_model_file(path: Path) -> Bytes:
         raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def parse_model(data: bytes | Bytes, path: Path) -> ModelProto:
-    """Parse the bytes of the file at *path*, without its external data.
+def parse_model(data: bytes, path: Path) -> ModelProto:
+    """Parse the bytes of the file at *path*, without its external data; nodes are sorted.
 
     Raises:
         ModelLoadError: They are no model, or not a whole one.
         InvalidModelError: They are a model that contradicts itself, or a name is not UTF-8.
     """
-    return Source(_read_table(data, path), Home(path.parent, str(path))).model()
+    proto, _ = _parsed_file(data, path)
+    return source_of(_model(proto, Home(path.parent, str(path)))).proto
 
 
-def _read_table(data: bytes | Bytes, path: Path) -> Table:
-    size = len(data) - (0 if isinstance(data, bytes) else PADDING)
-    beginning = bytes(data[: min(size, _TEXT_PROBE)])
+def _parsed_file(data: bytes, path: Path) -> tuple[ModelProto, list[str]]:
+    beginning = data[:_TEXT_PROBE]
     if not beginning:
         raise ModelLoadError(f"{path}: is empty")
     if beginning.startswith(_LFS_MARK):
@@ -232,12 +225,81 @@ def _read_table(data: bytes | Bytes, path: Path) -> Table:
             f"{path}: is a Git LFS pointer, not the model itself", hint="run: git lfs pull"
         )
     try:
-        table = read_table(data, str(path))
+        proto, notes = _parsed_bytes(data, str(path))
     except DecodeError as error:
         raise ModelLoadError(f"{path}: {_what_is_wrong(beginning)}") from error
-    if not table.graphs[0].end:
+    if not proto.HasField("graph"):
         raise ModelLoadError(f"{path}: {_what_is_wrong(beginning)}: it holds no graph")
-    return table
+    return proto, notes
+
+
+def _parsed_bytes(data: bytes, label: str) -> tuple[ModelProto, list[str]]:
+    """Parse a model, all of whose text is UTF-8 then; say what had to be spelled out for that.
+
+    Raises:
+        DecodeError: The bytes are no model.
+        InvalidModelError: A name is not UTF-8.
+    """
+    try:
+        _strict_model().FromString(data)
+    except DecodeError:
+        proto = ModelProto.FromString(data)
+        return proto, _mended(proto, label)
+    return ModelProto.FromString(data), []
+
+
+@cache
+def _strict_model() -> type[Message]:
+    """Make a twin of ModelProto that refuses text that is not UTF-8: only proto3 does, in C."""
+    file = FileDescriptorProto()
+    ModelProto.DESCRIPTOR.file.CopyToProto(file)
+    file.syntax = "proto3"
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name))
+
+
+def _mended(proto: ModelProto, label: str) -> list[str]:
+    """Spell out the bytes of prose that is not UTF-8; refuse names that are not.
+
+    Raises:
+        InvalidModelError: A name in it is not UTF-8.
+    """
+    places = []
+    for message, part, where in _strings(proto, ""):
+        value = getattr(message, part.name)
+        wrong = [each for each in (value if part.is_repeated else [value]) if type(each) is bytes]
+        if not wrong:
+            continue
+        if part.name not in _PROSE and not (part.name == "value" and "metadata_props[" in where):
+            raise InvalidModelError(
+                f"{label}: invalid model: {wrong[0]!r} is not UTF-8 text ({where}.{part.name})",
+                hint="save the model again with names in UTF-8",
+            )
+        setattr(message, part.name, wrong[0].decode(errors="backslashreplace"))
+        places.append(f"{where}.{part.name}")
+    if not places:  # a later field of the file replaced what is not text
+        return []
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return [f"{label}: is not UTF-8 text: {places[0]}{more}; the bytes are spelled out"]
+
+
+def _strings(message: Message, where: str) -> Iterator[tuple[Message, FieldDescriptor, str]]:
+    """Find the fields of *message* that hold strings, and say where each stands."""
+    for part, value in message.ListFields():
+        if part.type == FieldDescriptor.TYPE_STRING:
+            yield message, part, where or "model"
+        elif part.type == FieldDescriptor.TYPE_MESSAGE:
+            for number, item in enumerate(value if part.is_repeated else [value]):
+                label = _label(item) if part.is_repeated else ""
+                place = f"[{label or number}]" if part.is_repeated else ""
+                yield from _strings(item, f"{where}.{part.name}{place}".lstrip("."))
+
+
+def _label(item: Any) -> str:  # noqa: ANN401  # any message
+    """Return the name of a message that has one."""
+    name = getattr(item, "name", "") or getattr(item, "key", "")
+    return name if isinstance(name, str) else ""
 
 
 def _what_is_wrong(beginning: bytes) -> str:
@@ -249,7 +311,6 @@ def _what_is_wrong(beginning: bytes) -> str:
 # Read an ONNX file into the IR.
 
 
-_ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
 _EXTERNAL_MARK = b"location"
 """The key in every reference to external data; a file without it has no such data."""
 
@@ -268,17 +329,21 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
         UsageError: There is no such opset, or the model's is newer.
     """
     data = read_model_file(path)
-    model = _model(_read_table(data, path), Home(path.parent, str(path)))
+    may_have_external_data = may_refer(data)
+    proto, notes = _parsed_file(data, path)
+    del data  # the message has copied it
+    model = _model(proto, Home(path.parent, str(path)))
+    model.notes = [*notes, *model.notes]
     model.path = path
     if opset is not None:
         model = _raised(model, opset, path)
-    model.may_have_external_data = may_refer(data)
+    model.may_have_external_data = may_have_external_data
     return model
 
 
-def may_refer(data: Bytes) -> bool:
+def may_refer(data: bytes) -> bool:
     """Tell whether a file may refer to external data."""
-    return re.search(_EXTERNAL_MARK, data.data) is not None
+    return _EXTERNAL_MARK in data
 
 
 def _raised(model: Model, opset: int, path: Path) -> Model:
@@ -286,7 +351,7 @@ def _raised(model: Model, opset: int, path: Path) -> Model:
     from dplcli.onnx_io.opset import raise_opset  # noqa: PLC0415  # rarely needed
 
     check_imports(model)
-    proto = source_of(model).model()
+    proto = source_of(model).proto  # the model of it is not needed any more
     with paused_gc():
         result = raise_opset(proto, opset, str(path))
     if not result.is_changed:
@@ -328,23 +393,16 @@ def model_from_proto(proto: ModelProto, folder: Path, label: str) -> Model:
     Raises:
         InvalidModelError: Its graph contradicts itself.
     """
-    return _model(read_table(proto.SerializeToString(), label), Home(folder, label))
-
-
-def _model(table: Table, home: Home) -> Model:
-    source = Source(table, home)
-    model = Model(ProtoCodec(source))
-    model.source = source
-    model.ir_version = source.header.ir_version
-    with paused_gc():
-        _Builder(model, source).build()
+    own, notes = _parsed_bytes(proto.SerializeToString(), label)
+    model = _model(own, Home(folder, label))
+    model.notes = [*notes, *model.notes]
     return model
 
 
 def built_again(model: Model) -> Model:
     """Build a loaded model anew, as it was before any pass edited it."""
     source = source_of(model)
-    again = _model(source.table, source.home)
+    again = _model(source.proto, source.home)
     again.path = model.path
     again.may_have_external_data = model.may_have_external_data
     return again
@@ -389,62 +447,104 @@ def check_imports(model: Model) -> None:
         )
 
 
+def _model(proto: ModelProto, home: Home) -> Model:
+    """Build the IR of a message, which is to stay as it is from here on.
+
+    Nodes that do not follow what they read are sorted first.
+    """
+    with paused_gc():
+        builder = _Builder(proto, home)
+        if not builder.lost:
+            return builder.model
+        graphs = [graph for graph in (proto.graph, *proto.functions) if _sort(graph, home.label)]
+        builder = _Builder(proto, home)
+    if builder.lost:
+        raise builder.wrong(*builder.lost[0])
+    model = builder.model
+    for graph in (model.graph, *(function.body for function in model.functions.values())):
+        if any(graph.source is each for each in graphs):
+            graph.modified = True
+            source_of(model).sorted.add(id(graph.source))
+    model.notes.append(f"{home.label}: the nodes were not in topological order; sorted")
+    return model
+
+
+def _sort(graph: GraphProto | FunctionProto, label: str) -> bool:
+    """Bring the nodes of a graph, and those inside them, into topological order; tell if that did.
+
+    Raises:
+        InvalidModelError: Nodes form a circle.
+    """
+    nodes = list(graph.node)
+    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    consumers: dict[int, list[int]] = {index: [] for index in range(len(nodes))}
+    for index, node in enumerate(nodes):
+        for made_by in {maker[name] for name in names_read(node) if name in maker}:
+            consumers[made_by].append(index)
+    order = in_order(consumers)
+    if len(order) < len(nodes):
+        culprit = nodes[min(consumers.keys() - set(order))]
+        name = culprit.name or next(iter(culprit.output), culprit.op_type)
+        where = f"graph {graph.name!r}: " if graph.name else ""
+        raise InvalidModelError(
+            f"{label}: invalid model: {where}node {name!r} lies on or behind a cycle"
+        )
+    inner = [_sort(body, label) for node in nodes for _, body in graphs_of(node)]
+    if order != sorted(order):
+        del graph.node[:]
+        graph.node.extend([nodes[index] for index in order])
+        return True
+    return any(inner)
+
+
 class _Builder:
-    """Builds the graphs of one model from its table, column by column.
+    """Builds the graphs of one model from its message.
 
     Args:
-        model: The model, without graphs.
-        source: Its file.
+        proto: The message.
+        home: Where it comes from.
+
+    Attributes:
+        model: The model.
+        lost: What is read or returned and not defined before: the graph, who reads it, its name.
     """
 
-    def __init__(self, model: Model, source: Source) -> None:
-        self.model = model
-        self.source = source
-        self.table = source.table
-        self.graphs: list[Graph] = []
-        self.nodes: list[Node] = []
-        self.values: list[Value | None] = []
-
-    def build(self) -> None:
-        """Build all."""
-        imports = self.imports(self.source.header.opset_import)
-        self.model.opset_imports.update(imports)
-        self.model.notes += self.table.notes
-        self.model.is_spread = self.table.is_spread
-        nodes = self.table.nodes
-        names = self.source.texts(nodes.name_at, nodes.name_size)
-        operators = self.operators()
-        which = nodes.operator.tolist()
-        first, count = self.table.rows_by_graph()
-        for row, graph in enumerate(self.table.graphs):
-            made = self._make_graph(row, graph)
-            self.graphs.append(made)
-            rows = range(first[row], first[row] + count[row])
-            for number in rows:
-                domain, op_type, overload = operators[which[number]]
-                node = Node(made, op_type, domain, names[number], number)
-                if overload:
-                    node.overload = overload
-                self.nodes.append(node)
-            made.arrange(self.nodes[first[row] :])
-        # bodies come level by level, and a graph lists those of its nodes by node
-        for made in self.graphs:
-            if made.inner:
-                made.inner.sort(key=self._where)
-                for body in made.inner:
-                    self._let_own(body)
-        self._make_values()
-        self._let_nodes_read()
-        self._let_graphs_return()
-        self._state_types()
+    def __init__(self, proto: ModelProto, home: Home) -> None:
+        self.label = home.label
+        self.source = Source(proto, home)
+        self.lost: list[tuple[Graph, str, str]] = []
+        self._words: dict[str, str] = {}
+        self._statements: dict[bytes, TypeStatement] = {}
+        self._attributes: dict[tuple[bool, bytes], Mapping[str, Attribute]] = {}
+        self.model = model = Model(ProtoCodec(self.source))
+        model.source = self.source
+        model.ir_version = proto.ir_version
+        model.opset_imports.update(self._imports(proto.opset_import))
+        self._fill(model.graph, proto.graph)
+        for item in proto.functions:
+            self._add_function(item)
+        for root in (model.graph, *(function.body for function in model.functions.values())):
+            record_uses(_in_document_order(root))
         self._protect()
-        for number in self.table.sorted:
-            self.graphs[number].modified = True
 
-    def imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
+    def wrong(self, graph: Graph, reader: str, name: str) -> InvalidModelError:
+        """Say that a graph, or a node of it, needs a value that nothing makes."""
+        *_, outermost = outwards(graph)
+        what = f"{reader} reads {name!r}, which nothing defines"
+        return (
+            self._refusal(outermost, what)
+            if reader
+            else self._refusal(graph, f"its output {name!r} is never made")
+        )
+
+    def _refusal(self, graph: Graph, what: str) -> InvalidModelError:
+        where = f"graph {graph.name!r}: " if graph.name else ""
+        return InvalidModelError(f"{self.label}: invalid model: {where}{what}")
+
+    def _imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
         """Read which version of each domain is in force; note what is imported in two.
 
-        The last one counts, as for onnxruntime.
+        The last one counts, as in onnxruntime.
         """
         listed: dict[str, list[OperatorSetIdProto]] = {}
         for opset in stated:
@@ -459,198 +559,199 @@ class _Builder:
                 )
                 self.model.conflicts.append(conflict)
                 self.model.notes.append(
-                    f"{self.source.home.label}: {conflict}; read as version {opsets[-1].version}, "
+                    f"{self.label}: {conflict}; read as version {opsets[-1].version}, "
                     "which onnxruntime takes; other tools may take another"
                 )
         return {domain: opsets[-1].version for domain, opsets in listed.items()}
 
-    def _where(self, body: Graph) -> tuple[int, int]:
-        row = self.table.graphs[row_of(body.source)]
-        return row.owner, row.begin
-
-    def _let_own(self, body: Graph) -> None:
-        """Let a node have its body; of two under one name nobody knows which one runs."""
-        owner = body.owner
-        assert owner is not None  # noqa: S101  # it is a body
-        name = self.table.graphs[row_of(body.source)].attribute.decode()
-        if name in owner.subgraphs:
-            node = f"{owner.op_type} {owner.name!r}" if owner.name else f"a node {owner.op_type}"
-            raise InvalidModelError(
-                f"{self.source.home.label}: invalid model: graph {owner.graph.name!r}: "
-                f"{node} has two bodies {name!r}"
-            )
-        owner.subgraphs = {**owner.subgraphs, name: body}
-
-    def operators(self) -> list[tuple[str, str, str]]:
-        """Return domain, type and overload of each operator."""
-        texts = [tuple(map(bytes.decode, operator)) for operator in self.table.operators]
-        return [
-            (canonical_domain(d), op_type, overload if d else "") for d, op_type, overload in texts
-        ]
-
-    def _make_graph(self, number: int, row: GraphRow) -> Graph:
-        if row.kind is GraphKind.FUNCTION:
-            header = self.source.function_header(number)
-            where = f"the function {header.domain}::{header.name} "
-            body = Graph(
-                self.model, self.imports(header.opset_import, where) or self.model.opset_imports
-            )
-            body.name = header.name
-            function = Function(
-                header.domain,
-                header.name,
-                body,
-                overload=header.overload,
-                attributes=tuple(header.attribute),
-                metadata={entry.key: entry.value for entry in header.metadata_props},
-                source=number,
-            )
-            function.defaults = {
-                item.name: decode_attribute(item, {}, self.source.home)
-                for item in header.attribute_proto
-            }
-            if function.key in self.model.functions:
-                raise InvalidModelError(
-                    f"{self.source.home.label}: invalid model: graph {body.name!r}: "
-                    f"two functions are named {header.domain}::{header.name}"
-                )
-            self.model.functions[function.key] = function
-            made = body
-        elif row.kind is GraphKind.MAIN:
-            made = self.model.graph
-        else:
-            owner = self.nodes[row.owner]
-            made = Graph(self.model, owner.graph.opset_imports, owner=owner)
-        if row.kind is not GraphKind.FUNCTION:
-            made.name = self.source.name_of(number)
-        made.source = number
-        return made
-
-    def _make_values(self) -> None:
-        """Define all values: of a graph first what it is given and stores, then what nodes make."""
-        table = self.table
-        values = table.values
-        made_by = values.producer
-        out_at = table.nodes.out_at
-        index = np.zeros(values.graph.size, np.int64)
-        made, count = table.outputs, table.nodes.out_count
-        index[made] = np.arange(made.size) - np.repeat(out_at, count)
-        nodes: list[Node | None] = [*self.nodes, None]  # the last stands for none
-        graphs = self.graphs
-        _, *found = map(
-            Value,
-            self.source.texts(values.name_at, values.name_size),
-            [graphs[graph] for graph in values.graph.tolist()],
-            [nodes[node] for node in made_by.tolist()],
-            index.tolist(),
+    def _add_function(self, proto: FunctionProto) -> None:
+        where = f"the function {proto.domain}::{proto.name} "
+        body = Graph(
+            self.model, self._imports(proto.opset_import, where) or self.model.opset_imports
         )
-        self.values = [None, *found]
-        stored = np.flatnonzero((values.tensor >= 0) & (made_by < 0))
-        for number, tensor in zip(stored.tolist(), values.tensor[stored].tolist(), strict=True):
-            found[number - 1].set_initializer(tensor)
-        for number in np.flatnonzero(values.given).tolist():
-            value = found[number - 1]
-            value.is_graph_input = True
-            value.graph.inputs.append(value)
-        if len(graphs) == 1:
-            graphs[0].values = {value.name: value for value in found}
-            return
-        for value in found:
-            value.graph.values[value.name] = value
-
-    def _let_nodes_read(self) -> None:
-        """Set what nodes read and make, and the uses of values: in the order of the document."""
-        nodes, values = self.table.nodes, self.values
-        read = [values[value] for value in self.table.inputs.tolist()]
-        made = [values[value] for value in self.table.outputs.tolist()]
-        spans = zip(
-            *(
-                column.tolist()
-                for column in (
-                    nodes.in_at,
-                    nodes.in_at + nodes.in_count,
-                    nodes.out_at,
-                    nodes.out_at + nodes.out_count,
-                )
-            ),
-            strict=True,
+        function = Function(
+            proto.domain,
+            proto.name,
+            body,
+            overload=proto.overload,
+            attributes=tuple(proto.attribute),
+            metadata={entry.key: entry.value for entry in proto.metadata_props},
+            source=proto,
         )
-        plain = nodes.attributes == 0
-        for node, (a, b, c, d), is_plain in zip(self.nodes, spans, plain.tolist(), strict=True):
-            node.inputs = tuple(read[a:b])
-            node.outputs = tuple(made[c:d])
-            if is_plain:
-                node.attributes = NO_ATTRIBUTES
-        for function in (self.model.graph, *(f.body for f in self.model.functions.values())):
-            record_uses(_in_document_order(function))
+        function.defaults = {
+            item.name: decode_attribute(item, {}, self.source.home)
+            for item in proto.attribute_proto
+        }
+        if function.key in self.model.functions:
+            body.name = proto.name
+            what = f"two functions are named {proto.domain}::{proto.name}"
+            raise self._refusal(body, what)
+        self.model.functions[function.key] = function
+        self._fill(body, proto)
 
-    def _let_graphs_return(self) -> None:
-        """Set what graphs return, inner ones first."""
-        for function in (self.model.graph, *(f.body for f in self.model.functions.values())):
-            for graph in _inner_first(function):
-                for number in self.table.returned[row_of(graph.source)].tolist():
-                    value = self.values[number]
-                    if value is not None:
-                        graph.add_output(value)
+    # -- one graph ---------------------------------------------------------------------------
 
-    def _state_types(self) -> None:
+    def _fill(self, graph: Graph, proto: GraphProto | FunctionProto) -> None:
+        """Define the values of a graph: what it is given and stores, then what its nodes make."""
+        graph.name = proto.name
+        graph.source = proto
+        is_function = isinstance(proto, FunctionProto)
+        for info in proto.input:
+            self._declare(graph, info if is_function else info.name)
+        if not is_function:
+            self._store(graph, proto)
+        for value in graph.values.values():
+            if value.is_graph_input:
+                graph.inputs.append(value)
+        self._add_nodes(graph, proto.node)
+        for info in proto.output:
+            name = info if is_function else info.name
+            value = find_value(graph, name) if name else None
+            if value is not None:
+                graph.add_output(value)
+            elif name:
+                self.lost.append((graph, "", name))
+        self._state_types(graph, proto)
+
+    def _declare(self, graph: Graph, name: str) -> None:
+        if name in graph.values:
+            raise self._refusal(graph, f"two inputs are named {name!r}")
+        graph.values[name] = value = Value(name, graph)
+        value.is_graph_input = True
+
+    def _store(self, graph: Graph, proto: GraphProto) -> None:
+        for tensor in (*proto.initializer, *proto.sparse_initializer):
+            is_sparse = isinstance(tensor, SparseTensorProto)
+            name = tensor.values.name if is_sparse else tensor.name
+            value = graph.values.get(name)
+            if value is None:
+                value = graph.values[name] = Value(name, graph)
+            elif value.is_initializer:
+                raise self._refusal(graph, f"two initializers are named {name!r}")
+            value.set_initializer(tensor)
+            if not is_sparse:
+                dims = tuple(tensor.dims)
+                value.type_source = shared_type(dtype_name(tensor.data_type), dims)
+
+    def _add_nodes(self, graph: Graph, protos: Iterable[NodeProto]) -> None:
+        values, words = graph.values, self._words
+        unnamed = values.pop("", None)  # an omitted input is none of the graph's
+        captured: set[str] = set()
+        is_spread, in_function = bool(self.source.proto.configuration), is_in_function(graph)
+        for number, proto in enumerate(protos):
+            domain, op_type = proto.domain, proto.op_type
+            node = Node(
+                graph,
+                words.setdefault(op_type, op_type),
+                words.setdefault(domain, canonical_domain(domain)) if domain else "",
+                proto.name,
+                proto,
+            )
+            if domain and proto.overload:
+                node.overload = proto.overload
+            read = tuple(map(values.get, proto.input))
+            if None in read:
+                read = tuple([self._value(node, name, captured) for name in proto.input])
+            node.inputs = read
+            graph.append(node)
+            if proto.attribute:
+                text = b"".join([item.SerializeToString() for item in proto.attribute])
+                known = self._attributes.get((in_function, text))
+                if known is None:
+                    self._read_attributes(node, proto, number, (in_function, text))
+                else:  # attributes that are encoded alike are decoded once
+                    node.attributes = known
+            made: list[Value | None] = []
+            for index, name in enumerate(proto.output):
+                if name in values:
+                    label = f"{op_type} {node.name or next(filter(None, proto.output), '')!r}"
+                    raise self._refusal(graph, f"{name!r} is made twice, again by {label}")
+                if name in captured:
+                    self.lost.append((graph, node.op_type, name))
+                value = Value(name, graph, node, index) if name else None
+                if value is not None:
+                    values[name] = value
+                made.append(value)
+            node.outputs = tuple(made)
+            if is_spread and proto.device_configurations:
+                self.model.is_spread = True
+        if unnamed is not None:
+            values[""] = unnamed
+
+    def _value(self, node: Node, name: str, captured: set[str]) -> Value | None:
+        """Return what a name means where a node reads it; note that it means nothing yet."""
+        value = find_value(node.graph, name) if name else None
+        if value is None and name:
+            proto = node.source
+            label = f"{node.op_type} {node.name or next(filter(None, proto.output), '')!r}"
+            self.lost.append((node.graph, label, name))
+        elif value is not None and value.graph is not node.graph:
+            captured.add(name)
+        return value
+
+    def _read_attributes(
+        self, node: Node, proto: NodeProto, number: int, key: tuple[bool, bytes]
+    ) -> None:
+        """Decode the attributes of a node, and build its bodies."""
+        for name, body in graphs_of(proto):
+            if name in node.subgraphs:
+                label = f"{node.op_type} {node.name!r}" if node.name else f"a node {node.op_type}"
+                raise self._refusal(node.graph, f"{label} has two bodies {name!r}")
+            inner = Graph(self.model, node.graph.opset_imports, owner=node)
+            node.subgraphs = {**node.subgraphs, name: inner}
+            self.source.places[id(body)] = (number, name)
+            self._fill(inner, body)
+        node.attributes = {
+            item.name: decode_attribute(item, node.subgraphs, self.source.home, in_function=key[0])
+            for item in proto.attribute
+        }
+        if not node.subgraphs:
+            self._attributes[key] = node.attributes
+
+    def _state_types(self, graph: Graph, proto: GraphProto | FunctionProto) -> None:
         """Note what the file states of values.
 
-        Of stored data, the data says it, or what is stated beside the interface of the graph. The
-        first statement counts.
+        Interfaces come as they stand in the file, all else as statements, which edits may take out.
         """
-        table, values = self.table, self.values
-        types = self.source.tensor_types
-        stored = np.flatnonzero((table.values.tensor >= 0) & (table.values.producer < 0))
-        kinds = table.tensors.type[table.values.tensor[stored]]
-        for number, kind in zip(stored.tolist(), kinds.tolist(), strict=True):
-            value = values[number]
-            if value is not None and kind >= 0:
-                value.type_source = types[kind]
-        infos = table.infos
-        which, texts = self.source.statements()
-        statements = [TypeStatement(text, decode_statement) for text in texts]
-        is_main = [row.kind is not GraphKind.FUNCTION for row in table.graphs]
-        stated = zip(
-            self.source.values_stated().tolist(),
-            infos.graph.tolist(),
-            infos.number.tolist(),
-            which.tolist(),
-            strict=True,
-        )
-        returned = []
-        for number, graph, field, text in stated:
-            value = values[number]
-            if value is None:
-                continue
-            known = value.type_source
-            if field == GraphProto.INPUT_FIELD_NUMBER and is_main[graph]:
-                value.type_source = texts[text]
-            elif field == GraphProto.OUTPUT_FIELD_NUMBER and is_main[graph]:
-                returned.append((value, text))
-            elif known is None or type(known) is TensorType:
-                value.type_source = statements[text]
-        for value, text in returned:
+        values, statements = graph.values, self._statements
+
+        def stated(infos: Iterable[ValueInfoProto]) -> Iterator[tuple[Value, TypeStatement]]:
+            for info in infos:
+                name = info.name
+                value = values.get(name)
+                if value is not None:
+                    size = len(name.encode())
+                    text = info.SerializeToString()[len(varint(size)) + 1 + size :]  # but its name
+                    known = statements.get(text)
+                    if known is None:
+                        known = statements[text] = TypeStatement(text, decode_statement)
+                    yield value, known
+
+        is_function = isinstance(proto, FunctionProto)
+        for value, statement in stated(() if is_function else proto.input):
+            value.type_source = statement.encoded
+        for value, statement in stated(proto.value_info):
+            if value.type_source is None or type(value.type_source) is TensorType:
+                value.type_source = statement
+        for value, statement in stated(() if is_function else proto.output):
             if value.type_source is None:
-                value.type_source = texts[text]
+                value.type_source = statement.encoded
 
     def _protect(self) -> None:
         """Keep what lies beside the graphs true: hold the values that it names."""
         model, main = self.model, self.model.graph.values
         model.taken, updated, model.called_beside = names_in_training(
-            self.source.header.training_info
+            self.source.proto.training_info
         )
         model.trained = [main[name] for name in updated if name in main and main[name].use_count]
         for name in sorted(model.taken & main.keys()):
             model.protect(main[name], "the training information")
-        parts = self.table.parts
-        for number in sorted(set(parts.graph[parts.number == _ANNOTATION].tolist())):
-            if number < 0 or self.table.graphs[number].kind is GraphKind.FUNCTION:
-                continue  # there the number is that of another field
-            graph = self.graphs[number]
-            header = self.source.graph_header(number)
+        for graph in model.graphs():
+            proto = graph.source
+            if not isinstance(proto, GraphProto) or not proto.quantization_annotation:
+                continue
             model.annotated.append(graph)
-            graph.annotations = decode_annotations(header.quantization_annotation)
+            graph.annotations = decode_annotations(proto.quantization_annotation)
             for annotation in chain.from_iterable(graph.annotations.values()):
                 for name in annotation.parameters.values():
                     value = find_value(graph, name)
@@ -664,13 +765,6 @@ def _in_document_order(graph: Graph) -> Iterator[Node]:
         yield node
         for body in node.subgraphs.values():
             yield from _in_document_order(body)
-
-
-def _inner_first(graph: Graph) -> Iterator[Graph]:
-    """Iterate over a graph and those in it, bodies before the graph that holds them."""
-    for body in graph.inner:
-        yield from _inner_first(body)
-    yield graph
 
 
 # Models made from scratch: from ONNX text, and from made-up graphs.
@@ -877,14 +971,6 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     return model_from_proto(proto, Path(), "made up")
 
 
-def _outermost_rows(table: Table, graphs: Collection[object]) -> NDArray[np.bool_]:
-    """Tell of each node of a file, (n,), whether it is in one of the outermost *graphs*."""
-    outermost: list[int] = []
-    for number, row in enumerate(table.graphs):
-        outermost.append(number if row.parent < 0 else outermost[row.parent])
-    return np.array([number in graphs for number in outermost], np.bool_)[table.nodes.graph]
-
-
 def losses(model: Model, *, in_calls: bool = False) -> list[str]:
     """Say what the file states beside its graphs that an edited model no longer does.
 
@@ -901,10 +987,11 @@ def losses(model: Model, *, in_calls: bool = False) -> list[str]:
     idle = [v.name for v in model.trained if not v.use_count and not v.is_graph_output]
     spread: list[str] = []
     if model.is_spread and not in_calls:
-        source = source_of(model)
-        rows = np.flatnonzero(source.table.nodes.remarked).tolist()
-        here = _outermost_rows(source.table, {g.source for g in graphs})
-        before = (node_remarks(source.node(row)).rest for row in rows if here[row])
+        roots = [graph.source for graph in graphs if graph.owner is None]
+        protos = all_nodes(
+            *[root for root in roots if isinstance(root, (GraphProto, FunctionProto))]
+        )
+        before = (node_remarks(node).rest for node in protos if node.device_configurations)
         after = {item for g in graphs for node in g for item in shardings_of(node.remarks.rest)}
         told = (item for rest in before for item in shardings_of(rest))
         spread = [item[1] for item in dict.fromkeys(told) if item not in after]

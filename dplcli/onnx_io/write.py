@@ -7,7 +7,7 @@ import shutil
 import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -28,6 +28,7 @@ from dplcli.ir.operators import canonical_domain
 from dplcli.ir.types import DTYPE_CODES, is_made_up
 from dplcli.onnx_io import convert
 from dplcli.onnx_io.convert import (
+    DELIMITED,
     ProtoTensor,
     encode_annotation,
     encode_attribute,
@@ -36,6 +37,7 @@ from dplcli.onnx_io.convert import (
     graphs_of,
     node_remarks,
     tensor_to_proto,
+    varint,
 )
 from dplcli.onnx_io.external_data import (
     NOWHERE,
@@ -50,9 +52,8 @@ from dplcli.onnx_io.external_data import (
     total_size,
     write_data,
 )
-from dplcli.onnx_io.source import Source, source_of
+from dplcli.onnx_io.source import source_of
 from dplcli.onnx_io.strip import strip_file, stripped
-from dplcli.onnx_io.wire import DELIMITED, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -354,9 +355,8 @@ def model_parts(model: Model, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> 
         model: The model.
         outside: Where the data of what passes have made lies, if not in the file.
     """
-    source = source_of(model)
-    header = source.header
-    writer = _Writer(source, outside)
+    header = source_of(model).proto
+    writer = _Writer(outside)
     graph = writer.graph(model.graph)
     changed = ModelProto()
     if model.ir_version:
@@ -365,7 +365,7 @@ def model_parts(model: Model, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> 
     functions = [_joined(writer.function(item)) for item in model.functions.values()]
     return [
         changed.SerializeToString(),
-        *convert.fields(header, without={"ir_version", "opset_import"}),
+        *convert.fields(header, without={"ir_version", "opset_import", "graph", "functions"}),
         convert.header(ModelProto.GRAPH_FIELD_NUMBER, convert.size(graph)),
         *graph,
         *convert.embedded(ModelProto.FUNCTIONS_FIELD_NUMBER, functions),
@@ -391,6 +391,8 @@ _GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
 _GRAPH_SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
 _GRAPH_ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
 _GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
+_ONE_BY_ONE = {"node", "input", "value_info", "initializer", "sparse_initializer"}
+"""The fields of a graph of which some items may be left out."""
 _TENSOR_RAW = TensorProto.RAW_DATA_FIELD_NUMBER
 
 
@@ -420,18 +422,16 @@ class _Writer:
         outside: Where the data of what passes have made lies, if not in the file.
     """
 
-    def __init__(self, source: Source, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> None:
-        self._source = source
+    def __init__(self, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> None:
         self._outside = outside
         self._attributes: dict[tuple[object, ...], bytes] = {}
 
     def graph(self, graph: Graph) -> list[convert.Part]:
         """Encode a graph: nodes, then what it states of itself, then what it declares."""
         parts: list[convert.Part] = [*self._nodes(graph, GraphProto.NODE_FIELD_NUMBER)]
-        if type(graph.source) is int:
-            header = self._source.graph_header(graph.source)
-            but = {"quantization_annotation"} if graph.modified else set()
-            parts += convert.fields(header, without=but)
+        if isinstance(graph.source, GraphProto):
+            but = {"quantization_annotation"} if graph.modified else set[str]()
+            parts += convert.fields(graph.source, without=but | _ONE_BY_ONE)
             parts += self._declared(graph, graph.source)
         else:
             # Encode the interface of a body made by a pass, and the types that are stated in it.
@@ -460,9 +460,9 @@ class _Writer:
     def remarks(self, graph: Graph) -> bytes:
         """Encode what a body carries beside what dpl has words for."""
         like = graph.likeness if graph.source is None else graph.source
-        if type(like) is not int:
+        if not isinstance(like, GraphProto):
             return like if isinstance(like, bytes) else b""
-        return b"".join(convert.fields(self._source.graph_header(like), without=_OF_BODIES))
+        return b"".join(convert.fields(like, without=_OF_BODIES))
 
     def _initializer(self, name: str, data: Tensor) -> list[convert.Part]:
         """Encode an initializer made by a pass, or where its data lies."""
@@ -479,22 +479,25 @@ class _Writer:
             parts = [_bytes(head), *rest]
         return [convert.header(_GRAPH_INITIALIZER, convert.size(parts)), *parts]
 
-    def _declared(self, graph: Graph, number: int) -> Iterator[memoryview]:
-        """Copy what a graph of the file declares and still has."""
-        made = made_initializers(graph).keys() if graph.modified else set()
+    @staticmethod
+    def _declared(graph: Graph, source: GraphProto) -> Iterator[bytes]:
+        """Write what a graph of the file declares and still has."""
+        made = made_initializers(graph).keys() if graph.modified else set[str]()
+        gone = graph.dropped - graph.values.keys() | made
+        untold = graph.erased - graph.values.keys() | graph.stated_types.keys()
         inputs = {value.name for value in graph.inputs}
-        was = set(self._source.names_declared(number, _GRAPH_INPUT))
-        for field, gone in (
-            (_GRAPH_INPUT, was - inputs),
-            (_GRAPH_VALUE_INFO, graph.erased - graph.values.keys() | graph.stated_types.keys()),
-            (_GRAPH_INITIALIZER, graph.dropped - graph.values.keys() | made),
-            (_GRAPH_SPARSE, graph.dropped - graph.values.keys() | made),
+        sparse = (item for item in source.sparse_initializer if item.values.name not in gone)
+        for number, kept in (
+            (_GRAPH_INPUT, (info for info in source.input if info.name in inputs)),
+            (_GRAPH_VALUE_INFO, (info for info in source.value_info if info.name not in untold)),
+            (_GRAPH_INITIALIZER, (item for item in source.initializer if item.name not in gone)),
+            (_GRAPH_SPARSE, sparse),
         ):
-            yield from self._source.declared(number, field, gone)
+            yield from convert.embedded(number, map(_bytes, kept))
 
     def function(self, function: Function) -> list[convert.Part]:
         body = function.body
-        if type(function.source) is not int:
+        if not isinstance(function.source, FunctionProto):
             # Encode a function made by a pass, without its nodes.
             proto = FunctionProto(domain=function.domain, name=function.name)
             proto.input.extend(value.name for value in function.body.inputs)
@@ -505,10 +508,9 @@ class _Writer:
             source = proto
             infos: list[ValueInfoProto] = []
         elif not any(inner.modified for inner in body.and_inner()):
-            row = self._source.table.graphs[function.source]
-            return [self._source.view[row.begin : row.end]]
+            return [_bytes(function.source)]
         else:
-            source = self._source.function_header(function.source)
+            source = function.source
             gone = (body.erased - body.values.keys()) | body.stated_types.keys()
             infos = [info for info in source.value_info if info.name not in gone]
         changed = FunctionProto()
@@ -517,55 +519,28 @@ class _Writer:
         changed.value_info.extend(encode_stated_types(body))
         return [
             *self._nodes(body, FunctionProto.NODE_FIELD_NUMBER),
-            *convert.fields(source, without={"opset_import", "value_info"}),
+            *convert.fields(source, without={"opset_import", "value_info", "node"}),
             changed.SerializeToString(),
         ]
 
-    def _nodes(self, graph: Graph, field: int) -> Iterator[convert.Part]:
-        """Encode the nodes of a graph; runs of those that are as they were are copied."""
-        heads, ends = self._places
-        view = self._source.view
-        headers: dict[int, bytes] = {}
-        begin = stop = -1
-        for node in graph:
-            row = node.source
-            if type(row) is int and (not node.rewired) and self._is_untouched(node):
-                if heads[row] != stop:
-                    if begin >= 0:
-                        yield view[begin:stop]
-                    begin = heads[row]
-                stop = ends[row]
-                continue
-            if begin >= 0:
-                yield view[begin:stop]
-                begin = stop = -1
-            data = self.node(node)
-            head = headers.get(len(data))
-            if head is None:
-                head = headers[len(data)] = convert.header(field, len(data))
-            yield head
-            yield data
-        if begin >= 0:
-            yield view[begin:stop]
-
-    @cached_property
-    def _places(self) -> tuple[list[int], list[int]]:
-        """Where each node of the file begins and ends."""
-        nodes = self._source.table.nodes
-        return nodes.head.tolist(), nodes.end.tolist()
-
-    def _is_untouched(self, node: Node) -> bool:
-        if node.rewired:
-            return False
-        return not node.subgraphs or not any(
-            inner.modified for body in node.subgraphs.values() for inner in body.and_inner()
+    def _nodes(self, graph: Graph, field: int) -> Iterator[bytes]:
+        """Encode the nodes of a graph."""
+        return convert.embedded(
+            field,
+            (
+                self.node(node)
+                if node.source is None or node.rewired or node.subgraphs
+                else node.source.SerializeToString()  # type: ignore[attr-defined]  # a NodeProto
+                for node in graph
+            ),
         )
 
     def node(self, node: Node) -> bytes:
-        if type(node.source) is int:
-            source = self._source.node(node.source)
+        source = node.source
+        if isinstance(source, NodeProto):
             if node.rewired:
-                # Let *proto* read and make what the node does now.
+                # Let a copy read and make what the node does now.
+                source = NodeProto.FromString(source.SerializeToString())
                 del source.input[:], source.output[:]
                 source.input.extend(map(_name, node.inputs))
                 source.output.extend(map(_name, node.outputs))
@@ -594,7 +569,7 @@ class _Writer:
         return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
 
     def _with_bodies(self, node: Node, source: NodeProto) -> bytes:
-        """Encode a loaded node whose bodies may have been edited."""
+        """Encode a node whose bodies may have been edited."""
         edited = {
             name: body
             for name, body in node.subgraphs.items()
@@ -602,10 +577,11 @@ class _Writer:
         }
         if not edited:
             return _bytes(source)
-        for name, body in graphs_of(source):
+        copy = NodeProto.FromString(_bytes(source))
+        for name, body in graphs_of(copy):
             if name in edited:
                 body.ParseFromString(_joined(self.graph(edited[name])))
-        return _bytes(source)
+        return _bytes(copy)
 
 
 _OF_BODIES = {"name", "input", "output", "value_info", "quantization_annotation", "node"}
@@ -632,12 +608,12 @@ def _field(tag: bytes, content: bytes) -> bytes:
 
 def encode_function(function: Function) -> bytes:
     """Return the serialised ``FunctionProto`` of one function as it is now."""
-    return _joined(_Writer(source_of(function.body.model)).function(function))
+    return _joined(_Writer().function(function))
 
 
 def encode_graph_remarks(graph: Graph) -> bytes:
     """Return what a body, or what it is a copy of, carries for readers and tools."""
-    return _Writer(source_of(graph.model)).remarks(graph)
+    return _Writer().remarks(graph)
 
 
 def encode_statement_of(value: Value) -> bytes:
@@ -658,7 +634,7 @@ def encode_statement_of(value: Value) -> bytes:
 
 def encode_node(node: Node) -> bytes:
     """Return the serialised ``NodeProto`` of one node as it is now."""
-    return _Writer(source_of(node.graph.model)).node(node)
+    return _Writer().node(node)
 
 
 def _bytes(message: Message) -> bytes:

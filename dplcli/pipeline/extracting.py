@@ -47,7 +47,7 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     check_external_data(model)
     if output.resolve() in {(model_path.parent / place).resolve() for place in locations_of(model)}:
         raise UsageError(f"{output}: is where the model's weights lie")
-    wiring = Wiring(source_of(model).model())
+    wiring = Wiring(source_of(model).proto)
     starts = named_values(wiring, "--from", settings.from_)
     ends = named_values(wiring, "--to", settings.to)
     say("extracting")
