@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dplcli.verify.accuracy import Measured
     from dplcli.verify.layers import Layers
     from dplcli.verify.values import Array, Feed, Leaf, PartitionTime, Timing
-    from dplcli.verify.verdict import KernelReport, Opinion, OutputComparison, PartitionRun
+    from dplcli.verify.verdict import KernelReport, OutputComparison, PartitionRun
 
 
 class Report(Protocol):
@@ -1249,19 +1249,16 @@ class BisectTrial:
         reason: What is wrong with the result, in one line; "" if nothing is.
         levels: At which optimisation levels it is wrong.
         seed: For which seed it is worst.
-        opinions: What onnx's reference evaluator says of it, if it was asked.
     """
 
     applied: tuple[BisectStep, ...]
     reason: str = ""
     levels: tuple[str, ...] = ()
     seed: int = 0
-    opinions: tuple[Opinion, ...] = ()
 
 
 @keys(
-    "culprits needed reason=trial.reason levels=trial.levels seed=trial.seed "
-    "third_opinion=trial.opinions alike reproducer nodes"
+    "culprits needed reason=trial.reason levels=trial.levels seed=trial.seed alike reproducer nodes"
 )
 @dataclass(frozen=True)
 class Cause:

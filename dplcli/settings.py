@@ -540,17 +540,6 @@ class InputSettings(BaseSettings, group=_FED):
     range: Ranges = option(default={}, metavar="INPUT=LOW:HIGH", read=_read_ranges)
 
 
-class CornerSettings(BaseSettings, group=_FED):
-    """Whether values at the corners are fed, too.
-
-    Attributes:
-        corners: Also feed zeros, negative, large and denormal values, where the original is itself
-            stable there.
-    """
-
-    corners: bool = False
-
-
 class SaveSettings(BaseSettings, group=_FED):
     """Where to write what was fed.
 
@@ -640,11 +629,8 @@ class ComparisonSettings(BaseSettings, group="The check"):
         mutants: Measure the power of the check: try so many wrong versions of the result, and count
             those that it refuses. Default: none, or 20 with --min-power.
         min_power: Exit with 1 unless the check refuses this share of the mutants, such as 0.9.
-        refill_weights: Give weights made by ConstantOfShape seeded random values, in both models.
         custom_ops: Register custom operators from this shared library with onnxruntime: for the
             result, and for the original if it does not run without. Repeatable.
-        third_opinion: Where the models differ, ask onnx's reference evaluator which one it agrees
-            with. It is slow.
         strict: Count it as a difference, too, where the original gives NaN, an infinity or -0 for
             drawn values, and the result something else.
         max_memory: Memory that the check may take. Models that need more run in blocks, one after
@@ -659,16 +645,12 @@ class ComparisonSettings(BaseSettings, group="The check"):
     tolerance: Limits = option(default={}, metavar="OUTPUT=rtol:R,atol:A", read=_read_limits)
     mutants: int | None = None
     min_power: float | None = option(default=None, metavar="SHARE")
-    refill_weights: bool = False
     custom_ops: Places = option(default=(), metavar="LIBRARY")
-    third_opinion: bool = False
     strict: bool = False
     max_memory: float | None = option(default=None, least=0, metavar="GB")
 
 
-class CheckSettings(
-    ComparisonSettings, InputSettings, CornerSettings, SaveSettings, EngineSettings
-):
+class CheckSettings(ComparisonSettings, InputSettings, SaveSettings, EngineSettings):
     """How two models are compared, and on which values.
 
     Attributes:

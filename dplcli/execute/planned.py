@@ -19,9 +19,7 @@ from dplcli.verify.values import PartitionTime, RunError
 from dplcli.verify.verdict import PartitionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
+    from collections.abc import Sequence
 
     from dplcli.execute.onednn.plans import Named
     from dplcli.execute.plan import Judging, KernelPlan, Primitive
@@ -50,10 +48,10 @@ class PlannedCall:
         self.runs = 0
         self.profile: list[Primitive] | None = None
 
-    def judge(self, library: Judging, weights: Mapping[str, np.ndarray], math: str) -> None:
+    def judge(self, library: Judging, math: str) -> None:
         """Plan it, and ask the library."""
         try:
-            plan = translate(self.node, weights)
+            plan = translate(self.node)
             plan.math = math
             self.why = library.judge(plan)
             self.plan = None if self.why else plan
@@ -129,7 +127,7 @@ def planned(
         nodes = sites[function]
         calls = [PlannedCall(node, function) for node in nodes if not _is_within(node, inner)]
         for call in calls:
-            call.judge(library, source.weights or {}, math)
+            call.judge(library, math)
         _settle(calls, is_inner=any(_is_within(node, bodies) for node in nodes))
         if calls and calls[0].plan is not None:
             bodies.discard(function.body)  # what it calls is in its own plan

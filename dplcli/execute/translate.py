@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dplcli.execute.composites import Composite
     from dplcli.execute.plan import Setting, Shape
-    from dplcli.ir import Attribute, Function, Node, Value
+    from dplcli.ir import Attribute, Function, Node, Tensor, Value
 
     PlainShape = tuple[int | None, ...]
 
@@ -59,19 +59,18 @@ _LAST_AXIS = 13
 """The opset from which a softmax is over one axis."""
 
 
-def translate(call: Node, numbers: Mapping[str, np.ndarray]) -> KernelPlan:
+def translate(call: Node) -> KernelPlan:
     """Return what *call* computes, as a plan.
 
     Args:
         call: A call of a function.
-        numbers: Constants of the model that the model does not hold itself, by name.
 
     Raises:
         RefusedError: Something in the body has no counterpart, or is not known well enough.
     """
     function = called_function(call)
     assert function is not None  # noqa: S101  # the caller has looked
-    return _Translator(numbers).translate(call, function)
+    return _Translator().translate(call, function)
 
 
 class _Translator:
@@ -83,9 +82,8 @@ class _Translator:
         arrays: The constants whose numbers are known.
     """
 
-    def __init__(self, numbers: Mapping[str, np.ndarray]) -> None:
+    def __init__(self) -> None:
         self.plan = KernelPlan()
-        self.given = numbers
         self.shapes: dict[int, PlainShape | None] = {}
         self.arrays: dict[int, Callable[[], np.ndarray]] = {}
 
@@ -100,10 +98,10 @@ class _Translator:
             self.plan.inputs.append(number)
             if known.shape is not None:
                 self.plan.given[number] = tuple(known.shape)
-            if value.name in self.given or value.is_constant:
+            if (tensor := value.constant) is not None:
                 self.plan.constant.add(number)
-                self.arrays[number] = partial(self._array, number, value)
-                self.shapes[number] = self.plan.given[number] = self._known_shape(value)
+                self.arrays[number] = partial(self._array, number, tensor)
+                self.shapes[number] = self.plan.given[number] = tensor.shape
         self.plan.is_region = all(called_function(node) is not None for node in function.body)
         made = self.body(function, call.attributes, self.plan.inputs)
         self.plan.outputs = made
@@ -146,25 +144,10 @@ class _Translator:
                 needed.update(op.inputs)
         self.plan.ops = [op for op in self.plan.ops if op.output in needed]
 
-    def _array(self, number: int, value: Value) -> np.ndarray:
+    def _array(self, number: int, tensor: Tensor) -> np.ndarray:
         """Return the numbers of a constant input; the plan is right for these only."""
-        found = self.given.get(value.name)
-        if found is None:
-            tensor = value.constant
-            if tensor is None:
-                raise RefusedError(f"the numbers of {value.name!r} are not at hand")
-            found = tensor.numpy()
-        self.plan.fixed[number] = found
+        found = self.plan.fixed[number] = tensor.numpy()
         return found
-
-    def _known_shape(self, value: Value) -> Shape:
-        given = self.given.get(value.name)
-        if given is not None:
-            return given.shape
-        tensor = value.constant
-        if tensor is None:
-            raise RefusedError(f"the shape of {value.name!r} is not known")
-        return tensor.shape
 
     def new(self, dtype: str, shape: PlainShape | None) -> int:
         number = len(self.plan.dtypes)

@@ -536,7 +536,7 @@ class _Search:
         """Return the causes, the steps that were not judged, and whether the rest is sound."""
         rest, causes = steps, list[Cause]()
         while rest:
-            trial = self.try_out(rest, replace(self.settings, third_opinion=False))
+            trial = self.try_out(rest, self.settings)
             if not trial.reason:
                 return tuple(causes), _without(rest, trial.applied), True
             if len(causes) == most:
@@ -566,10 +566,10 @@ class _Search:
         result = verdict.verification
         if result is None or result.equivalent:
             return BisectTrial(applied)
-        return BisectTrial(applied, *what_differs(result), result.opinions)
+        return BisectTrial(applied, *what_differs(result))
 
     def _cause(self, trial: BisectTrial, steps: tuple[BisectStep, ...]) -> Cause:
-        settings = replace(self.settings, levels=trial.levels, third_opinion=False)
+        settings = replace(self.settings, levels=trial.levels)
         last = trial
 
         def breaks(part: Sequence[BisectStep]) -> Sequence[BisectStep] | None:
@@ -582,8 +582,6 @@ class _Search:
             return trial_of_part.applied
 
         minimal = minimise(trial.applied, breaks)
-        if self.settings.third_opinion:
-            last = self.try_out(minimal, replace(settings, third_opinion=True))
         needed = self._needed(minimal)
         culprits = tuple(step for step in minimal if step not in needed)
         rules = {step.rule for step in culprits}

@@ -725,7 +725,7 @@ class _Attempts:
             except (RunError, VerificationError) as error:
                 objection = objection or str(error)
                 if engine == "onnxruntime" and any(words in str(error) for words in _MISSING):
-                    engine = "reference"
+                    engine = "evaluator"
                     continue
             break
         if not runs:
@@ -746,7 +746,7 @@ class _Attempts:
         objection = objection_to(after)
         invalid = f"the result is not valid: {objection}" if objection else ""
         is_odd = "Training_mode" in invalid or "Product cannot be 0" in invalid
-        if invalid and (engine == "reference" or is_odd):
+        if invalid and (engine == "evaluator" or is_odd):
             # a type of which onnxruntime has no kernels, training that nobody reads, no elements
             return self._objected(invalid)
         try:
@@ -757,7 +757,7 @@ class _Attempts:
                 return self._by_evaluator(made, model, before, runs)
             # kernels of other domains refuse numbers that no model holds, and say so loudly; and
             # some kernels want some elements
-            is_open = made.is_varied or engine == "reference" or _is_empty(made.graph)
+            is_open = made.is_varied or engine == "evaluator" or _is_empty(made.graph)
             if is_open or any(node.domain for node in model.graph):
                 return invalid or self._objected(f"not the result: {error}")
             return invalid or f"onnxruntime runs the graph, but not the result: {error}"
@@ -779,11 +779,11 @@ class _Attempts:
     def _by_evaluator(self, made: _Made, model: Model, before: bytes, runs: Sequence[_Run]) -> str:
         """Compare in the reference evaluator what onnxruntime has no kernels for."""
         try:
-            runner = _runner(before, "reference")
+            runner = _runner(before, "evaluator")
             again = [run._replace(outputs=runner.run(run.feed)) for run in runs]
         except (RunError, VerificationError) as error:
             return self._objected(str(error))
-        return self._compared(made, model, before, again, "reference")
+        return self._compared(made, model, before, again, "evaluator")
 
     def _judged(
         self, graph: Instance, before: bytes, after: bytes, run: _Run, theirs: Outputs
@@ -1062,7 +1062,7 @@ def _is_rounding(
         return False
     wide = {name: wide_feed(array) for name, array in feed.items()}
     try:
-        ours, theirs = (_runner(widened(each), "float64").run(wide) for each in (before, after))
+        ours, theirs = (_runner(widened(each), "evaluator").run(wide) for each in (before, after))
     except (RunError, VerificationError, ValueError):
         return None
     scale = _scale([np.array([scale])], ours)

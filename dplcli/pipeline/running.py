@@ -74,7 +74,6 @@ def run_model(path: Path, chosen: RunSettings) -> RunOutcome:
         leaves=outputs,
         kernels=report,
         verification=verification,
-        notes=reference.stimulus.notes,
     )
     if output is None or outcome.complaints:  # if the answer is no, nothing is left behind
         return outcome
@@ -165,7 +164,6 @@ def bench(first: Path, second: Path | None, chosen: BenchSettings) -> BenchOutco
         threads=threads,
         kernels=report,
         times=times,
-        notes=reference.stimulus.notes,
     )
 
 

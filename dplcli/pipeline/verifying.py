@@ -72,7 +72,6 @@ def check_of(chosen: BaseSettings) -> Check:
             ranges=given["range"],
             shapes=shapes,
             sums=sums,
-            corners=given.get("corners", False),
             save=given.get("save_inputs"),
         ),
         execution=_execution(given),

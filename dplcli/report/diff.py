@@ -27,7 +27,7 @@ from dplcli.report.document import (
     rule_uses,
 )
 from dplcli.report.layout import Group, Text
-from dplcli.report.tables import layer_table, some, third_opinions
+from dplcli.report.tables import layer_table, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -125,10 +125,7 @@ def rules_document(
         ok=outcome.is_equivalent,
         verdict="Equivalent" if outcome.is_equivalent else "NOT equivalent",
         failures=tuple(_cause_sentence(cause) for cause in outcome.causes),
-        notes=(
-            *(said for c in outcome.causes for said in third_opinions(c.trial.opinions)),
-            *_doubts(outcome),
-        ),
+        notes=tuple(_doubts(outcome)),
         facts=(
             (f"{_NOUNS[outcome.kind]}s", f"{len(outcome.steps):,}"),
             ("trials", f"{outcome.trials:,}"),
@@ -217,7 +214,6 @@ def _cause(number: int, cause: outcomes.Cause, noun: str) -> list[Text]:
         title += f" ({counted(cause.alike, noun)} in all, this one breaks it by itself)"
     lines = [Text(title, style="bold red")]
     lines += [Text(f"   {line}") for _, line in (*_rows(cause), ("", cause.trial.reason))]
-    lines += [Text(f"   {said}", style="cyan") for said in third_opinions(cause.trial.opinions)]
     if cause.reproducer is not None:
         size = f"{cause.nodes[0]:,} of {cause.nodes[1]:,} nodes"
         lines.append(Text(f"   reproduce: dpl bisect --reproduce {cause.reproducer} ({size})"))
@@ -283,7 +279,6 @@ def models_document(
         verdict=equivalence(result),
         failures=(*result.objections, *result.doubts, *filter(None, [parted])),
         notes=(
-            *third_opinions(result.opinions),
             *filter(None, [outcome.remark]),
             *result.warnings,
         ),
@@ -318,7 +313,6 @@ def _models_text(outcome: outcomes.ModelsOutcome, *, verbose: bool) -> Part:
     lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
     if outcome.place is not None:
         lines += [Text(), *_divergence_lines(outcome.place), Text()]
-    lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     if outcome.remark:
         lines.append(Text(outcome.remark, style="yellow"))
     return Group(*lines, Text("NOT equivalent.", style="bold red"))

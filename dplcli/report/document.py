@@ -330,7 +330,7 @@ def verification_document(
         verdict=equivalence(result),
         facts=power_facts(result),
         failures=(*result.objections, *result.doubts),
-        notes=(*tables.third_opinions(result.opinions), *result.warnings),
+        notes=result.warnings,
         verification=result,
         cases=kernel_cases(result.kernels),
         chapters=lambda: kernel_chapters(result.kernels),
@@ -446,7 +446,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     counts = ((f"{counted} before", before), (f"{counted} after", after), done)
     said, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
     if verification is not None:
-        said += (*tables.third_opinions(verification.opinions), *verification.warnings)
+        said += verification.warnings
         reasons, report = verification.objections + verification.doubts, verification.kernels
     made = outcome.delivery.output or outcome.delivery.kept
     return Document(

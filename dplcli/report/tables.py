@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.verdict import BlockReport, KernelReport, Opinion
+    from dplcli.verify.verdict import BlockReport, KernelReport
 
 
 # The grounds of a verdict: where tolerances come from, and what the check notices.
@@ -331,8 +331,7 @@ def verification_report(
         )
         for output in result.outputs
     )
-    opinions = tuple(replace(o, output=one_line(o.output, _LONG)) for o in result.opinions)
-    result = replace(result, outputs=outputs, opinions=opinions)
+    result = replace(result, outputs=outputs)
     in_full = verbose or not result.accepted
     lines: list[Part] = []
     if result.outputs and (in_full or with_outputs):
@@ -350,7 +349,6 @@ def verification_report(
     lines += [Text(f"changed: {change}") for change in changes[:_MOST_CHANGES]]
     if (more := len(changes) - _MOST_CHANGES) > 0:
         lines.append(Text(f"changed: {counted(more, 'more change')}"))
-    lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     if result.memory is not None and (in_full or result.memory.blocks > 1):
         lines.append(Text(str(result.memory)))
         lines += _block_table(result.memory.seen) if in_full else []
@@ -445,22 +443,12 @@ def kernel_table(report: KernelReport) -> TextTable:
     return TextTable(*columns, right=("runs",), prose=columns[-1:], rows=rows)
 
 
-def third_opinions(opinions: Iterable[Opinion]) -> list[str]:
-    """Return what onnx's reference evaluator says, in one sentence where it says the same."""
-    alike: dict[tuple[object, ...], list[Opinion]] = {}
-    for each in opinions:
-        said = (each.agrees_with, each.models_agree, each.problem, each.is_inside)
-        alike.setdefault(said, []).append(each)
-    return [first.sentence(len(others)) for first, *others in alike.values()]
-
-
 _NOT_ALIKE = ": inputs or outputs differ, so nothing was run"
 
 
 def _verdict(result: VerificationResult) -> str:
     """Return the verdict and its ground in one sentence."""
-    refilled = f", {result.refilled} weights refilled" if result.refilled else ""
-    where = f"in onnxruntime ({result.fed}{refilled})"
+    where = f"in onnxruntime ({result.fed})"
     if not result.equivalent:
         is_run = result.outputs or result.cases
         return f"NOT equivalent{f' {where}' if is_run else _NOT_ALIKE}."

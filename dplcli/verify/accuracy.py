@@ -241,7 +241,7 @@ def measure_accuracy(
         outputs=outputs,
         layers=inside,
         loss=None if inside is None else _largest_loss(wiring, inside),
-        notes=(*reference.stimulus.notes, *notes),
+        notes=tuple(notes),
     )
 
 

@@ -17,7 +17,6 @@ from dplcli.ir.types import TensorType
 from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined
 from dplcli.verify.engines import output_types
-from dplcli.verify.inputs import with_weights
 from dplcli.verify.model import model_of
 from dplcli.verify.values import RunError
 
@@ -50,11 +49,8 @@ def complete_types(model: Model, source: ModelSource) -> None:
     stated = {output.name for output in proto.graph.output}
     asked = [name for name in pending if name not in stated]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
-    content = proto.SerializeToString()
-    if source.weights:
-        content = with_weights(content, source.weights)
     try:
-        types = output_types(replace(source, content=content, weights=None))
+        types = output_types(replace(source, content=proto.SerializeToString()))
     except RunError:
         return
     for name, value in pending.items():

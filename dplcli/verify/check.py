@@ -9,7 +9,7 @@ from pathlib import Path
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.types import summands
 
-# What somebody asks of the inputs: values from elsewhere, ranges, shapes, corners.
+# What somebody asks of the inputs: values from elsewhere, ranges, shapes.
 
 
 InputFunction = Callable[[int], object]
@@ -17,9 +17,6 @@ InputFunction = Callable[[int], object]
 
 Sums = Mapping[str, tuple[int | str, ...]]
 """Symbols of inputs that are sums of others, and of numbers."""
-
-CORNERS = ("zeros", "negative", "large", "denormal")
-"""The corner values that are tried, in this order."""
 
 
 def sizes_and_shapes(
@@ -62,7 +59,6 @@ class InputRequest:
         ranges: Smallest and largest value of an input, both included.
         shapes: Whole shapes, by input.
         sums: Dimensions that are sums of others, and of which.
-        corners: Whether to run corner values, too (see `verify.inputs`).
         save: Where to write what was fed, as .npz.
 
     Raises:
@@ -76,7 +72,6 @@ class InputRequest:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     sums: Sums = field(default_factory=dict)
-    corners: bool = False
     save: Path | None = None
 
     def __post_init__(self) -> None:
@@ -308,13 +303,11 @@ class Check:
         mutants: How many wrong candidates to try, to measure the power of the check.
         min_power: The share of mutants that must be caught for a yes; None if any will do.
         save_results: File for what the models gave, to judge it again later; None for no file.
-        refill_weights: Whether weights that ConstantOfShape makes get random values in both models.
         sizes: A number per symbolic dimension, or per ``input:axis``.
         request: What the inputs shall be, beyond seeds and sizes.
         custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
             and for the original if it does not run without.
         execution: Limits for every run; provider and options for the candidate.
-        third_opinion: Whether to ask onnx's reference evaluator about what differs.
         strict: Whether it is a difference, too, if only what is drawn tells and the original gives
             NaN, an infinity or -0 there.
         whole: What the models are parts of; None if they are whole.
@@ -333,12 +326,10 @@ class Check:
     mutants: int = 0
     min_power: float | None = None
     save_results: Path | None = None
-    refill_weights: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
     request: InputRequest = field(default_factory=InputRequest)
     custom_ops: tuple[Path, ...] = ()
     execution: Execution = PLAIN
-    third_opinion: bool = False
     strict: bool = False
     whole: Whole | None = None
     max_memory: float | None = None

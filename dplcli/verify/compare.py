@@ -868,10 +868,9 @@ def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -
             continue
         values = _moved(onnx.numpy_helper.to_array(tensor), rng, units)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    weights = {name: _moved(array, rng, units) for name, array in (source.weights or {}).items()}
     blocks = source.blocks and replace(source.blocks, kept=None)  # other weights give other values
     content = model.SerializeToString()
-    return replace(source, content=content, weights=weights or None, blocks=blocks)
+    return replace(source, content=content, blocks=blocks)
 
 
 def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:

@@ -556,7 +556,7 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
     models = [model_of(source) for source in sources]
     try:
         sides = zip(models, sources, strict=True)
-        for _ in load_unshared(*((m, each.path.parent, each.weights or {}) for m, each in sides)):
+        for _ in load_unshared(*((model, each.path.parent) for model, each in sides)):
             pass
         return [_written_out(model) if model.functions else model for model in models]
     except GivenUpError:

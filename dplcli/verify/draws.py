@@ -10,7 +10,8 @@ for all values of a place at once:
   take other constants;
 - *wide*: from tiny to large, indices from the other end of the axis, too;
 - *flat*: each row one number, the first row zero;
-- *tiny*: near zero, as far as the smallest constant that the place holds.
+- *tiny*: near zero, as far as the smallest constant that the place holds;
+- *negative*, *positive*, *zeros*: all of one sign, or zero.
 
 Rules are tried on more (`dplcli.pipeline.proving`), in which models part that are alike elsewhere:
 
@@ -36,18 +37,22 @@ if TYPE_CHECKING:
     from dplcli.verify.values import Array
 
 Oddity = Literal["edges", "nan", "inf", "zero_sign"]
-Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny", Oddity]
+Sign = Literal["negative", "positive", "zeros"]
+Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny", Sign, Oddity]
+
+_SIGNS: Mapping[Manner, int] = {"negative": -1, "positive": 1, "zeros": 0}
 
 MANNERS: tuple[Manner, ...] = (
     *("mixed", "ties", "bounds", "wide"),
     *("flat", "tiny", "second", "third"),
+    *_SIGNS,
 )
 """Those that tell most come first."""
 
 ODDITIES: tuple[Oddity, ...] = ("edges", "nan", "inf", "zero_sign")
 """Those in which only the ends of a type, or what is no number, tell."""
 
-_SEEDS = (*MANNERS, *ODDITIES)
+_SEEDS = (*MANNERS[: -len(_SIGNS)], *ODDITIES, *_SIGNS)
 _ODD: Mapping[Manner, tuple[float, ...]] = {
     "nan": (math.nan,),
     "inf": (math.inf, -math.inf),
@@ -57,7 +62,14 @@ _ODD: Mapping[Manner, tuple[float, ...]] = {
 _BOUNDS: Mapping[Manner, int] = {"bounds": 0, "second": 1, "third": 2}
 """Which of the constants to stay near."""
 
-_TURNS: Mapping[Manner, int] = {"mixed": 2, "ties": 1, "wide": 40, "flat": 0, "tiny": 3}
+_TURNS: Mapping[Manner, int] = {
+    "mixed": 2,
+    "ties": 1,
+    "wide": 40,
+    "flat": 0,
+    "tiny": 3,
+    **dict.fromkeys(_SIGNS, 1),
+}
 """How often a loop goes round."""
 
 _ONE: Mapping[Manner, tuple[int, int]] = {
@@ -213,8 +225,8 @@ def _real(
         values.reshape(-1)[::3] = chosen  # on it in every column, in few rows, too
         return values
     match manner:
-        case "ties":
-            return ties
+        case "ties" | "negative" | "positive" | "zeros":
+            return _SIGNS[manner] * np.abs(plain) if manner in _SIGNS else ties
         case "wide":
             most = max(_WIDER * spec.scale, spec.wide, 2 * _LEAST)
             sizes = 2.0 ** rng.uniform(math.log2(_LEAST), math.log2(most), shape)
@@ -274,7 +286,10 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
     else:
         spread = 3 if manner in {"ties", "flat"} else 9
         one = (*like.shape[:-1], 1) if manner == "flat" and like.ndim else like.shape
-        values = np.broadcast_to(rng.integers(-spread, spread, one), like.shape)
+        ends = {"negative": (-spread, 0), "positive": (1, spread), "zeros": (0, 1)}
+        values = np.broadcast_to(
+            rng.integers(*ends.get(manner, (-spread, spread)), one), like.shape
+        )
     bounds = [c for c in spec.constants if low <= c <= high and c == int(c)]
     if like.size == 1 and bounds and manner in _ONE:
         which, step = _ONE[manner]

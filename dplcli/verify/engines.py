@@ -158,7 +158,6 @@ class Session:
             UsageError: onnxruntime does not have the provider, or does not know an option.
         """
         self._session = opened(source, lambda given: _created(given, level))
-        self._weights = source.weights  # kept alive, since onnxruntime may read them in place
         exotic = {f"tensor({name})" for name in _BITS}
         self._names = [output.name for output in self._session.get_outputs()]
         self._plain = not any(output.type in exotic for output in self._session.get_outputs())
@@ -329,7 +328,4 @@ def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack
         return stack.enter_context(text_path(source.path))
     folder = stack.enter_context(text_path(source.path.parent.resolve()))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    if source.weights:
-        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in source.weights.values()]
-        options.add_external_initializers(list(source.weights), values)
     return source.path.read_bytes() if content is None else content

@@ -19,7 +19,7 @@ Each comparison names its baseline: the level at which the original ran.
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,17 +27,17 @@ from pathlib import Path
 from google.protobuf.message import EncodeError
 from onnx import ModelProto
 
-from dplcli.errors import DplError, VerificationError
+from dplcli.errors import VerificationError
 from dplcli.files import temporary_folder
 from dplcli.verify import compare, inputs, run
 from dplcli.verify.accuracy import Sums
 from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
-from dplcli.verify.check import REFERENCE_LEVEL, TIMEOUT, Check, InputRequest
+from dplcli.verify.check import REFERENCE_LEVEL, TIMEOUT, Check
 from dplcli.verify.compare import Judge, Limit
 from dplcli.verify.cuts import ApartJudgement, judge_apart, without_refused
 from dplcli.verify.evidence import Evidence, blindness, save_evidence
 from dplcli.verify.float32 import holds_bfloat16
-from dplcli.verify.layers import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
+from dplcli.verify.layers import CANDIDATE, ORIGINAL
 from dplcli.verify.model import (
     Dataflow,
     check_expansion,
@@ -52,116 +52,23 @@ from dplcli.verify.proof import UnprovedError, prove_same
 from dplcli.verify.run import Runner
 from dplcli.verify.values import (
     BlockCuts,
-    Feed,
-    Leaf,
     ModelSource,
     Outputs,
     RunError,
     Runs,
     StoppedError,
-    one_line,
 )
 from dplcli.verify.verdict import (
     KernelReport,
     LocalJudgement,
     MemoryPlan,
-    Opinion,
     OutputComparison,
     PartitionRun,
     Power,
-    Side,
     VerificationResult,
 )
 
 Progress = Callable[[str], None]
-
-# Asking onnx's reference evaluator about outputs that fail (`Opinion` says what is asked).
-
-
-Agree = Callable[[str, Sequence[Leaf], Sequence[Leaf], int], bool]
-
-# With whom it agrees: with the original or not, with the candidate or not.
-_SIDES: Mapping[tuple[bool, bool], Side] = {
-    (True, True): "both",
-    (True, False): "original",
-    (False, True): "candidate",
-    (False, False): "neither",
-}
-
-
-class Evaluator:
-    """Both models in the reference evaluator, run once per case that is asked for."""
-
-    def __init__(
-        self,
-        original: ModelSource,
-        candidate: ModelSource,
-        feeds: Mapping[int, Mapping[str, Feed]],
-        agree: Agree,
-    ) -> None:
-        """Remember what to run.
-
-        Args:
-            original: The model that is right by definition.
-            candidate: The other one.
-            feeds: The inputs, per case.
-            agree: Tells whether two results of an output agree within its tolerance in a case.
-        """
-        self._sources = {
-            name: replace(source, name=name, libraries=(), execution=source.execution.plain())
-            for name, source in (("original", original), ("candidate", candidate))
-        }
-        self._feeds = feeds
-        self._agree = agree
-        self._results: dict[tuple[str, int], Outputs | Exception] = {}
-
-    def opinion(self, item: OutputComparison, original: Runs, candidate: Runs) -> Opinion:
-        """Return an opinion on a comparison that failed.
-
-        Args:
-            item: The comparison, of one level.
-            original: What the original gave in onnxruntime, per case.
-            candidate: What the candidate gave in onnxruntime at that level, per case.
-        """
-        ours, theirs = (given[item.seed][item.name] for given in (original, candidate))
-        blank = Opinion(item.name, item.level, item.seed)
-        try:
-            right = self._result("original", item.seed)[item.name]
-            side = _SIDES[
-                self._agree(item.name, right, ours, item.seed),
-                self._agree(item.name, right, theirs, item.seed),
-            ]
-        except Exception as error:  # noqa: BLE001  # it may give, and raise, anything
-            return replace(blank, problem=_why(error))
-        try:
-            actual = self._result("candidate", item.seed)[item.name]
-            equal = self._agree(item.name, right, actual, item.seed)
-        except Exception as error:  # noqa: BLE001  # it may give, and raise, anything
-            return replace(blank, agrees_with=side, problem=_why(error))
-        return replace(blank, agrees_with=side, models_agree=equal)
-
-    def _result(self, which: str, case: int) -> Outputs:
-        """Return what a model gives in the evaluator; raise what it raised, each time."""
-        if (which, case) not in self._results:
-            try:
-                runner = Runner(self._sources[which], REFERENCE_LEVEL, "reference")
-                self._results[which, case] = runner.run(self._feeds[case])
-            except Exception as error:  # noqa: BLE001  # it may raise anything
-                self._results[which, case] = error
-        outputs = self._results[which, case]
-        if isinstance(outputs, Exception):
-            raise outputs
-        return outputs
-
-
-def _why(error: Exception) -> str:
-    """Return in one line why there is no opinion."""
-    if isinstance(error, StoppedError):
-        return f"it {error.how} {error.doing.removesuffix(run.IN_EVALUATOR)}"
-    if isinstance(error, (RunError, DplError)):
-        return str(error)
-    return one_line(f"{type(error).__name__}: {error}")
-
 
 # Comparing two files.
 
@@ -221,21 +128,16 @@ def verify_equivalence(
     ours, theirs = read_model(original), read_model(candidate)
     compare.check_names(settings.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph):
-        result = VerificationResult(
+        return VerificationResult(
             equivalent=False,
             seeds=settings.first_seeds,
             levels=settings.judged_levels,
             reasons=tuple(differences),
         )
-        return _with_opinions(result, original, candidate, settings)
     nodes = (len(ours.graph.node), len(theirs.graph.node))
-    shaped = inputs.names_made_by_shape(theirs.graph)
     refusal = _refusal(((original, ours), (candidate, theirs)), settings)
     lost = lost_defaults(ours, theirs)
-    # weights that are refilled lie in memory, whatever runs
-    is_scarce = not settings.refill_weights and (
-        settings.max_memory is not None or is_large(ours, theirs)
-    )
+    is_scarce = settings.max_memory is not None or is_large(ours, theirs)
     del theirs
     say = progress or (lambda _: None)
     blank = VerificationResult(
@@ -268,7 +170,7 @@ def verify_equivalence(
         if refusal is not None:
             raise refusal
         check = _Check(
-            original, flow, shaped, settings, say=say, nodes=nodes, is_proved=is_proved, cuts=cuts
+            original, flow, settings, say=say, nodes=nodes, is_proved=is_proved, cuts=cuts
         )
     except VerificationError as error:
         if is_proved:
@@ -281,7 +183,7 @@ def verify_equivalence(
         raise VerificationError(message, hint=error.hint) from error
     result = check.run(candidate, blank)
     forget(*cuts or ())
-    return _with_opinions(result, original, candidate, settings)
+    return result
 
 
 def _refusal(
@@ -341,60 +243,12 @@ def _without_refused(
     )
 
 
-def _with_opinions(
-    result: VerificationResult, original: Path, candidate: Path, settings: Check
-) -> VerificationResult:
-    """Have the evaluator asked about a place inside, if it could say nothing of any output."""
-    is_mute = all(opinion.agrees_with is None for opinion in result.opinions)
-    if result.equivalent or not settings.third_opinion or not is_mute:
-        return result
-    more: Sequence[Opinion] = ()
-    if result.regions is not None and result.regions.differing and settings.whole is None:
-        try:
-            more = _opinions_inside(original, candidate, settings, result.regions)
-        except (RunError, DplError) as error:
-            more = [Opinion("", "", result.regions.case, problem=_why(error))]
-        if result.opinions and all(opinion.agrees_with is None for opinion in more):
-            more = ()  # one line of why not is enough
-    elif not result.opinions:
-        problem = "the candidate gave nothing that could be compared"
-        more = [Opinion("", "", settings.first_seeds[0], problem=problem)]
-    return replace(result, opinions=(*result.opinions, *more))
-
-
-def _opinions_inside(
-    original: Path, candidate: Path, settings: Check, regions: LocalJudgement
-) -> Sequence[Opinion]:
-    """Ask the evaluator about the first place that can be cut out and differs by itself."""
-    search = DivergenceSearch(original, candidate, settings, regions.case)
-    for place in regions.places:
-        with temporary_folder() as folder:
-            if (parts := search.write(place, folder)) is None:
-                continue
-            data = folder / DATA if parts.inputs else None
-            part = Check(
-                levels=(REFERENCE_LEVEL,),
-                rtol=settings.rtol,
-                atol=settings.atol,
-                request=InputRequest(given=data),
-                execution=settings.execution,
-                third_opinion=True,
-                whole=search.whole,
-            )
-            names = folder / ORIGINAL, folder / CANDIDATE
-            opinions = verify_equivalence(*names, part).opinions
-        if opinions:
-            return [replace(opinion, is_inside=True) for opinion in opinions]
-    return [Opinion("", "", regions.case, problem="no place that differs can be cut out")]
-
-
 class _Check:
     """One check under way: the original as it ran, and what is asked of it later.
 
     Args:
         original: The model that is right by definition.
         flow: What it holds.
-        made: What ConstantOfShape makes in the candidate.
         settings: Seeds, levels, tolerances, sizes.
         say: Called with a short phrase before each step that may take long.
         nodes: How many nodes the original and the candidate have.
@@ -406,7 +260,6 @@ class _Check:
         self,
         original: Path,
         flow: Dataflow,
-        made: set[str],
         settings: Check,
         *,
         say: Progress,
@@ -429,10 +282,8 @@ class _Check:
             levels = (REFERENCE_LEVEL,)
         self._levels = levels
         is_exact = is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
-        needs_facts = not is_exact or settings.refill_weights or settings.request.corners
-        facts = (
-            compare.facts_of(flow) if needs_facts else compare.Facts()
-        )  # what is exact needs no tolerance
+        # what is exact needs no tolerance
+        facts = compare.Facts() if is_exact else compare.facts_of(flow)
         if settings.whole is not None:
             facts = replace(facts, **vars(settings.whole))
         open_as = partial(
@@ -440,7 +291,6 @@ class _Check:
             original,
             flow,
             facts,
-            made=made,
             create=lambda source: self._session(source, "original", REFERENCE_LEVEL),
             resize=not self._is_proved or settings.mutants > 0,
             blocks=self._cuts[0],
@@ -459,31 +309,21 @@ class _Check:
         self._settings = settings
         self._reference = reference
         self._is_same_graph = False
-        self._refilled = len(reference.source.weights or {})
         self._judge = Judge(settings, facts, settings.first_seeds[0])
-        weights = inputs.find_weights(flow) if settings.refill_weights or reference.blind else []
         draws = random_warnings(flow)
         self._is_compared = not draws
         if draws:
             draws = [f"{draws[0]}, so its outputs are not compared"]
-        self._warnings = [*refused, *draws, *self._refill_warnings(len(weights))]
+        self._warnings = [*refused, *draws]
         if reference.source.libraries:
             self._warnings.append(_SHARED_LIBRARIES)
         self._power_warnings = []
         if is_proved and not settings.mutants:
             return  # numbers that say little take nothing from a proof
         self._power_warnings = [
-            *blind_warnings(reference.blind, refillable=bool(weights) and not self._refilled),
+            *blind_warnings(reference.blind),
             *value_warnings(list(reference.outputs.values()), reference.blind),
         ]
-
-    def _refill_warnings(self, found: int) -> list[str]:
-        if not self._settings.refill_weights or self._refilled == found > 0:
-            return []
-        if not found:
-            return ["there are no weights to refill: no ConstantOfShape makes one"]
-        missing = found - self._refilled
-        return [f"{missing} weights keep their values: the candidate does not make them any more"]
 
     def run(self, candidate: Path, known: VerificationResult) -> VerificationResult:
         """Return the verdict on a file with the same signature.
@@ -496,9 +336,7 @@ class _Check:
         self._is_same_graph = known.proof is not None
         if settings.request.save is not None:
             inputs.save_inputs(settings.request.save, stimulus)
-        source = inputs.candidate_source(
-            candidate, settings, reference.source.weights, self._cuts[1]
-        )
+        source = inputs.candidate_source(candidate, settings, self._cuts[1])
         levels = self._levels
         runs, failures = run.run_levels(
             levels, lambda level: self._run(source, level), at_once=self._at_once(source)
@@ -546,9 +384,7 @@ class _Check:
             outputs=tuple(outputs),
             reasons=tuple(reasons),
             blind_outputs=reference.blind,
-            refilled=self._refilled,
             cases=stimulus.cases,
-            opinions=tuple(self._third_opinions(source, outputs, runs)),
             power=None if reasons else self._power(source),
             regions=regions,
         )
@@ -557,7 +393,6 @@ class _Check:
             *known.warnings,
             *self._warnings,
             *noted,
-            *stimulus.notes,
             *self._power_warnings,
         )
         result = replace(result, warnings=tuple(dict.fromkeys(warnings)))
@@ -808,23 +643,6 @@ class _Check:
                 lambda source: self._session(source, "original", REFERENCE_LEVEL),
             )
         return self._limits
-
-    def _third_opinions(
-        self, candidate: ModelSource, found: Sequence[OutputComparison], runs: Mapping[str, Runs]
-    ) -> Iterator[Opinion]:
-        failed = [comparison for comparison in found if not comparison.ok]
-        if not failed or not self._settings.third_opinion:
-            return
-        self._say("asking onnx's reference evaluator")
-        reference = self._reference
-        third = Evaluator(reference.source, candidate, reference.feeds, self._agree)
-        for item in failed:
-            yield third.opinion(item, reference.outputs, runs[item.level])
-
-    def _agree(
-        self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], case: int
-    ) -> bool:
-        return replace(self._judge, case=case).compare(name, expected, actual).ok
 
     def _power(self, candidate: ModelSource) -> Power | None:
         """Return how many mutants of *candidate* the check notices, if that was asked for."""

@@ -6,7 +6,7 @@ is asked as a referee had better say nothing than something false.
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Any, ClassVar, TypeAlias
 
@@ -35,6 +35,7 @@ from dplcli.verify.values import (
     one_line,
 )
 
+_IMAGE = 4
 _IR_VERSION = 8
 """That of models of one operator: old enough for all versions of onnxruntime."""
 
@@ -168,8 +169,8 @@ class _Own(OpRun):
     op_domain = ""
 
     def __init__(self, onnx_node: onnx.NodeProto, run_params: dict[str, Any]) -> None:
-        self._opset: int = run_params["opsets"][onnx_node.domain]
-        self._own = load_op("", onnx_node.op_type, self._opset)(onnx_node, run_params)
+        self.opset: int = run_params["opsets"][onnx_node.domain]
+        self._own = load_op("", onnx_node.op_type, self.opset)(onnx_node, run_params)
         super().__init__(onnx_node, run_params, self._own._schema)  # noqa: SLF001
 
     def _ask(self, *given: Value, **attributes: Value) -> Values:
@@ -178,32 +179,11 @@ class _Own(OpRun):
         return values
 
 
-class Cast(_Own):
-    """onnx's own operator; each has its way with floats as text, and in less than a byte."""
-
-    def _run(self, x: Float64s, **attributes: Value) -> Values:
-        _check_cast(x, attributes["to"])
-        return self._ask(x, **attributes)
-
-
-class CastLike(_Own):
-    """onnx's own operator, as for Cast."""
-
-    def _run(self, x: Float64s, like: Float64s, **attributes: Value) -> Values:
-        _check_cast(x, onnx.helper.np_dtype_to_tensor_dtype(like.dtype))
-        return self._ask(x, like, **attributes)
-
-
 class ReduceLogSumExp(_Own):
     """onnx's own operator, which fails for a number alone."""
 
     def _run(self, x: Float64s, *axes: Float64s, **attributes: Value) -> Values:
         return self._ask(x, *axes, **attributes) if np.ndim(x) else (x,)
-
-
-def _check_cast(x: Float64s, to: int) -> None:
-    if to in _ONE_WAY_OR_ANOTHER and x.dtype.kind not in "biuOSTU":
-        raise NotImplementedError("a cast of floats to text, or to integers of 2 or 4 bits")
 
 
 class ConvTranspose(_Own):
@@ -224,30 +204,12 @@ class ConvTranspose(_Own):
         return (np.concatenate(made, 1),)
 
 
-class Dropout(_Own):
-    """onnx's own operator in inference; its mask meant something else, or nothing, before 12."""
-
-    def _run(self, x: Float64s, *given: Value, **attributes: Value) -> Values:
-        if given[1:] and given[1]:
-            raise NotImplementedError("Dropout in training")
-        if len(self.onnx_node.output) > 1 and self._opset < _MASK_OF_WHAT_IS_KEPT:
-            raise NotImplementedError("the mask of Dropout before opset 12")
-        return self._ask(x, *given, **attributes)
-
-
-class LpPool(_Own):
-    """onnx's own operator; it takes windows over the edge for larger than they are."""
-
-    def _run(self, x: Float64s, **attributes: Value) -> Values:
-        if attributes.get("ceil_mode"):
-            raise NotImplementedError("LpPool with ceil_mode")
-        return self._ask(x, **attributes)
-
-
 class MaxPool(_Own):
     """onnx's own operator, by that of its two ways that knows what pads are."""
 
     def _run(self, x: Float64s, **attributes: Value) -> Values:
+        if x.dtype == np.float64:
+            return self._in_onnxruntime(x, attributes)
         if attributes["auto_pad"] == "SAME_LOWER":
             raise NotImplementedError("MaxPool with auto_pad SAME_LOWER")
         if any(attributes["pads"] or ()):
@@ -255,25 +217,20 @@ class MaxPool(_Own):
             return made
         return self._ask(x, **attributes)
 
-
-class MaxUnpool(_Own):
-    """onnx's own operator; it counts places in a shape that may not be the one that is given."""
-
-    def _run(
-        self, x: Float64s, places: Float64s, shape: Float64s | None = None, **attributes: Value
-    ) -> Values:
-        if shape is not None:
-            raise NotImplementedError("MaxUnpool with a given shape")
-        return self._ask(x, places, **attributes)
-
-
-class QLinearConv(_Own):
-    """onnx's own operator; it takes all that has scales of channels for images."""
-
-    def _run(self, x: Float64s, *given: Value, **attributes: Value) -> Values:
-        if x.ndim != 4 and np.size(given[3]) > 1:  # noqa: PLR2004  # images
-            raise NotImplementedError("QLinearConv with scales of channels, but for images")
-        return self._ask(x, *given, **attributes)
+    def _in_onnxruntime(self, x: Float64s, attributes: Mapping[str, Value]) -> Values:
+        """Return what onnxruntime gives, which takes float64; onnx's goes element by element."""
+        given = {item.name: attributes[item.name] for item in self.onnx_node.attribute}
+        node = onnx.helper.make_node("MaxPool", self.input, self.output, **given)
+        graph = onnx.helper.make_graph(
+            [node],
+            "pool",
+            [onnx.helper.make_tensor_value_info(node.input[0], onnx.TensorProto.DOUBLE, x.shape)],
+            [onnx.ValueInfoProto(name=name) for name in node.output],
+        )
+        opsets = [onnx.helper.make_opsetid(*each) for each in self.run_params["opsets"].items()]
+        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+        session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
+        return tuple(session.run(None, {node.input[0]: x}))
 
 
 class ReduceSumSquare(_Own):
@@ -306,94 +263,85 @@ class RoiAlign(_Own):
     """onnx's own operator; it moves all by half a pixel, which was not so before opset 16."""
 
     def _run(self, *given: Value, **attributes: Value) -> Values:
-        if self._opset < _HALF_A_PIXEL:
+        if self.opset < _HALF_A_PIXEL:
             attributes["coordinate_transformation_mode"] = "output_half_pixel"
         return self._ask(*given, **attributes)
 
 
-class _Recurrent(_Own):
-    """onnx's own operator; it passes over what it does not know."""
-
-    def _run(self, x: Float64s, *given: Value, **attributes: Value) -> Values:
-        usual = _ACTIVATIONS[self.op_type]
-        names = [name.lower() for name in attributes.get("activations") or usual]
-        lengths = given[3] if given[3:] else None
-        steps = x.shape[attributes.get("layout") or 0]
-        for what, is_there in {
-            "activations": names not in (usual, usual * 2),
-            "clip": attributes.get("clip") is not None,
-            "input_forget": attributes.get("input_forget"),
-            "sequences of several lengths": lengths is not None and (lengths != steps).any(),
-        }.items():
-            if is_there:
-                raise NotImplementedError(f"{self.op_type} with {what}")
-        return self._ask(x, *given, **attributes)
+# What onnx's own operators get wrong, or each in its own way: then there is no result.
 
 
-class GRU(_Recurrent):
-    """onnx's own operator."""
+def _of_cast(x: Float64s, to: int) -> str:
+    is_open = to in _ONE_WAY_OR_ANOTHER and x.dtype.kind not in "biuOSTU"
+    return "of floats to text, or to integers of 2 or 4 bits" if is_open else ""
 
 
-class LSTM(_Recurrent):
-    """onnx's own operator."""
+def _of_dropout(op: _Own, given: Values, _: Mapping[str, Value]) -> str:
+    is_old = len(op.onnx_node.output) > 1 and op.opset < _MASK_OF_WHAT_IS_KEPT
+    return "in training" if given[2:] and given[2] else "with a mask, before opset 12" * is_old
 
 
-class RNN(_Recurrent):
-    """onnx's own operator."""
+def _of_recurrent(op: _Own, given: Values, said: Mapping[str, Value]) -> str:
+    usual = _ACTIVATIONS[op.op_type]
+    names = [name.lower() for name in said.get("activations") or usual]
+    lengths = given[4] if given[4:] else None
+    steps = given[0].shape[said.get("layout") or 0]
+    unknown = {
+        "with activations": names not in (usual, usual * 2),
+        "with clip": said.get("clip") is not None,
+        "with input_forget": said.get("input_forget"),
+        "with sequences of several lengths": lengths is not None and (lengths != steps).any(),
+    }
+    return next((what for what, is_there in unknown.items() if is_there), "")
 
 
-class _FastMaxPool(OpRun):
-    """onnxruntime's operator, which takes float64; onnx's own goes from element to element."""
+_REFUSED: Mapping[str, Callable[[_Own, Values, Mapping[str, Value]], str]] = {
+    "Cast": lambda _, given, said: _of_cast(given[0], said["to"]),
+    "CastLike": lambda _, given, _said: _of_cast(
+        given[0], onnx.helper.np_dtype_to_tensor_dtype(given[1].dtype)
+    ),
+    "Dropout": _of_dropout,
+    # windows over the edge count for larger than they are
+    "LpPool": lambda _, _given, said: "with ceil_mode" if said.get("ceil_mode") else "",
+    # places are counted in a shape that may not be the one that is given
+    "MaxUnpool": lambda _, given, _said: (
+        "with a given shape" * any(g is not None for g in given[2:])
+    ),
+    "QLinearConv": lambda _, given, _said: (
+        "with scales of channels, but for images" * (given[0].ndim != _IMAGE and given[4].size > 1)
+    ),
+    **dict.fromkeys(_ACTIVATIONS, _of_recurrent),
+}
+"""By operator, what is refused."""
 
-    op_domain = ""
 
-    def _run(self, x: Float64s, **attributes: Value) -> Values:
-        given = {item.name: attributes[item.name] for item in self.onnx_node.attribute}
-        node = onnx.helper.make_node("MaxPool", self.input, self.output, **given)
-        kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
-        graph = onnx.helper.make_graph(
-            [node],
-            "pool",
-            [onnx.helper.make_tensor_value_info(node.input[0], kind, x.shape)],
-            [onnx.ValueInfoProto(name=name) for name in node.output],
-        )
-        opsets = [onnx.helper.make_opsetid(*each) for each in self.run_params["opsets"].items()]
-        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-        session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
-        return tuple(session.run(None, {node.input[0]: x}))
+class _Refusing(_Own):
+    """onnx's own operator, where it is right."""
 
-
-_FastMaxPool.__name__ = MaxPool.__name__  # the evaluator knows operators by that
+    def _run(self, *given: Value, **attributes: Value) -> Values:
+        if why := _REFUSED[self.op_type](self, given, attributes):
+            raise NotImplementedError(f"{self.op_type} {why}")
+        return self._ask(*given, **attributes)
 
 
 class _Evaluator(ReferenceEvaluator):
-    """onnx's evaluator with the operators above, in functions, too."""
+    """onnx's evaluator with the operators above, in functions, too; it knows them by name."""
 
     _operators: ClassVar[Sequence[type[OpRun]]] = (
-        *(BatchNormalization, Cast, CastLike, ConvTranspose, Dropout, GRU, Hardmax, LogSoftmax),
-        *(LpNormalization, LpPool, LRN, LSTM, MaxPool, MaxUnpool, QLinearConv, ReduceSumSquare),
-        *(ReduceLogSumExp, Resize, RNN, RoiAlign, Scan, Softmax),
+        *(BatchNormalization, ConvTranspose, Hardmax, LogSoftmax, LpNormalization, LRN, MaxPool),
+        *(ReduceSumSquare, ReduceLogSumExp, Resize, RoiAlign, Scan, Softmax),
+        *(type(name, (_Refusing,), {}) for name in _REFUSED),
     )
 
     def __init__(self, *given: Value, **named: Value) -> None:
         super().__init__(*given, **named | {"new_ops": self._operators})
 
 
-class _FastEvaluator(_Evaluator):
-    """Where onnxruntime does what takes the evaluator long; the first of a name counts."""
-
-    _operators = (_FastMaxPool, *_Evaluator._operators)  # noqa: SLF001
-
-
 class ReferenceSession:
     """A model that the reference evaluator runs."""
 
-    def __init__(self, source: ModelSource, *, is_fast: bool = False) -> None:
+    def __init__(self, source: ModelSource) -> None:
         """Load the model with all its weights.
-
-        Args:
-            source: The model.
-            is_fast: Whether onnxruntime may do what the evaluator does element by element.
 
         Raises:
             RunError: The reference evaluator does not know an operator, or cannot read the model.
@@ -412,7 +360,7 @@ class ReferenceSession:
             del model.functions[:]
             model.functions.extend(order)
             self._names = [output.name for output in model.graph.output]
-            self._evaluator = (_FastEvaluator if is_fast else _Evaluator)(model)
+            self._evaluator = _Evaluator(model)
         except Exception as error:
             raise _evaluator_error(error) from error
 

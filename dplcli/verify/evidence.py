@@ -106,7 +106,7 @@ def blindness(
     """Doubt a comparison of outputs that no input changes; a model without inputs has no others."""
     if not names or not all(name in blind for name in names) or not any(feeds.values()):
         return ()
-    return ("no output changes with the inputs; give others (--inputs, --refill-weights)",)
+    return ("no output changes with the inputs; give others (--inputs)",)
 
 
 def save_evidence(path: Path, evidence: Evidence) -> None:
@@ -126,7 +126,6 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
             "unproved": evidence.result.unproved,
             "regions": evidence.result.regions and asdict(evidence.result.regions),
             "inputs": [asdict(choice) for choice in evidence.result.inputs],
-            "refilled": evidence.result.refilled,
             "cases": list(evidence.result.cases.items()),
         },
         "runtime": evidence.runtime,
@@ -177,7 +176,6 @@ def load_evidence(path: Path) -> Evidence:
                     InputChoice(**(choice | {"shape": tuple(choice["shape"])}))
                     for choice in result["inputs"]
                 ),
-                refilled=result["refilled"],
                 cases=dict(result["cases"]),
                 **_grounds(result),
             ),
@@ -313,15 +311,8 @@ def verify_against(
 
     Raises:
         ModelLoadError: The file is missing or holds no model.
-        UsageError: A tolerance is for an unknown output, a library cannot be loaded, or the
-            original computed with weights that were refilled.
+        UsageError: A tolerance is for an unknown output, or a library cannot be loaded.
     """
-    if evidence.result.refilled:
-        raise UsageError(
-            f"the results are of a model of which {evidence.result.refilled:,} weights were "
-            "refilled: a model's own weights do not give them",
-            hint="save results without --refill-weights, or compare the two models",
-        )
     check_setup(settings.custom_ops, settings.execution)
     # Name the inputs and outputs that only the results or only the candidate have.
     model = read_model(candidate)

@@ -202,10 +202,10 @@ class Precision:
             content = wide.SerializeToString()
         except (OSError, *ONNX_ERRORS) as error:
             raise RunError(f"it cannot be had in float64: {one_line(str(error))}") from error
-        plain = replace(source, content=content, weights=None, libraries=())
+        plain = replace(source, content=content, libraries=())
         plain = replace(plain, execution=source.execution.plain())
         given = {name: wide_feed(value, inputs) for name, value in feeds.items()}
-        return Runner(plain, REFERENCE_LEVEL, "float64").run(given)
+        return Runner(plain, REFERENCE_LEVEL, "evaluator").run(given)
 
 
 PLAIN = Precision()

@@ -1,4 +1,4 @@
-"""Inputs that a model accepts: given, drawn or at corners, with sizes and weights for them."""
+"""Inputs that a model accepts: given or drawn, with sizes for them."""
 
 import lzma
 import math
@@ -24,11 +24,10 @@ from google.protobuf.message import DecodeError
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.files import write_file
-from dplcli.ir import Dim, Graph, Node, Tensor, Value, operators
-from dplcli.ir.model import called_function
+from dplcli.ir import Dim, Graph, Node, Value, operators
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.shapes.terms import Algebra, Number, Term, add, negative
-from dplcli.verify.check import CORNERS, REFERENCE_LEVEL, Check, InputFunction, InputRequest, Sums
+from dplcli.verify.check import REFERENCE_LEVEL, Check, InputFunction, InputRequest, Sums
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
@@ -37,16 +36,12 @@ from dplcli.verify.model import (
     Port,
     Purpose,
     Waypoint,
-    entering_call,
     input_domain,
     input_ports,
     integer,
     kind_of,
-    leaving,
     numbers_in,
     output_ports,
-    put_weights,
-    read_model,
     stored,
 )
 from dplcli.verify.power import blind_outputs
@@ -61,7 +56,6 @@ from dplcli.verify.values import (
     RunError,
     StoppedError,
     arrays_in,
-    map_feeds,
     storable,
 )
 from dplcli.verify.verdict import InputChoice
@@ -435,154 +429,6 @@ def _call(function: InputFunction, seed: int, ports: Sequence[Port], label: str)
     named = {str(name): value for name, value in values.items()}
     fitted = _fitted(label, named, ports)
     return GivenSet(f"{label}, seed {seed}", fitted.values)
-
-
-# Random values for weights that ConstantOfShape makes, the same ones in both models.
-#
-# A model with such weights (the `light_*` nets of the onnx package) gives the same numbers whatever
-# it is fed, so to compare its outputs proves nothing. Refilled are values of the main graph that
-# are used as weights only, in local functions too (`is_weight_use`).
-#
-# Matrices and kernels get normal values scaled by their fan-in (after He), so that activations stay
-# sane in deep nets. Vectors get uniform values in [0.5, 1.5]: one of them may be a variance.
-
-
-_MATRIX_PRODUCTS = frozenset({"Gemm", "MatMul"})
-_MATRIX_RANK = 2
-_DTYPES = frozenset(map(np.dtype, operators.WEIGHT_DTYPES))
-
-# Factors on matrices, tried in turn while some output ignores the inputs. In a deep residual net
-# activations grow with every block, until the last softmax gives exactly 0 and 1.
-MATRIX_GAINS = (1.0, 2.0**-7, 2.0**-14, 2.0**-21)
-
-# The models in memory say that their weights lie in this file. It does not exist: onnxruntime gets
-# the values in memory.
-_LOCATION = "dpl-refilled-weights.bin"
-
-
-@dataclass(frozen=True)
-class Weight:
-    """One weight to refill.
-
-    Attributes:
-        name: Name of the value.
-        shape: Its dimensions.
-        dtype: Its element type.
-        fan_in: Number of terms in each sum that it weighs; 0 for a vector.
-        matrix: Whether it is the operand of a Gemm or MatMul.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
-    fan_in: int
-    matrix: bool
-
-
-def find_weights(flow: Dataflow) -> list[Weight]:
-    """Return the weights that can be refilled, in the order of the main graph."""
-    weights = []
-    for node in flow.graph:
-        shape, dtype, fill = _made_by(node)
-        output = node.outputs[0] if node.outputs else None
-        if output is None or not operators.can_stand_for_weight(math.prod(shape), fill):
-            continue
-        uses = list(_uses(output, flow.graph))
-        if uses and all(
-            user and operators.is_weight_use(user.op_type, slot, fill) for user, slot in uses
-        ):
-            user, slot = uses[0]
-            assert user is not None  # noqa: S101  # all are nodes
-            fan_in = _fan_in(shape, user, slot)
-            matrix = user.op_type in _MATRIX_PRODUCTS
-            weights.append(Weight(output.name, shape, dtype, fan_in, matrix))
-    return weights
-
-
-def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Array]:
-    """Return values by name: always the same for one seed, gain, name and shape.
-
-    Args:
-        weights: What to draw.
-        seed: Seed of all of them; each weight has a stream of its own.
-        gain: Factor on the matrices, see `MATRIX_GAINS`.
-    """
-    return {weight.name: _draw(weight, seed, gain if weight.matrix else 1.0) for weight in weights}
-
-
-def names_made_by_shape(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that ConstantOfShape makes in the main graph."""
-    return {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
-
-
-def with_weights(content: bytes, values: Mapping[str, Array]) -> bytes:
-    """Return a model that :func:`replace_weights` wrote, with the weights inside.
-
-    Raises:
-        RunError: It would be larger than a message of protobuf can be.
-    """
-    model = onnx.ModelProto.FromString(content)
-    put_weights(model, values)
-    try:
-        return bytes(model.SerializeToString())
-    except ValueError as error:
-        raise RunError("the model is too large to be run with other weights inside") from error
-
-
-def _made_by(node: Node) -> tuple[tuple[int, ...], np.dtype[np.generic], float]:
-    """Return shape, type and fill value of what *node* makes; shape () if it makes no weight."""
-    default = np.zeros(1, np.float32)
-    nothing = (), default.dtype, 0.0
-    if node.op_type != "ConstantOfShape" or node.domain or not node.inputs or not node.inputs[0]:
-        return nothing
-    dims = numbers_in(stored(node.inputs[0]))
-    item = node.attributes.get("value")
-    fill: Array | None = default if item is None else None
-    if item is not None and isinstance(item.value, Tensor):
-        fill = numbers_in(item.value)
-    if dims is None or fill is None or fill.dtype not in _DTYPES:
-        return nothing
-    shape = tuple(int(dim) for dim in dims.reshape(-1))
-    return shape, fill.dtype, float(fill.reshape(-1)[0])
-
-
-def _uses(value: Value, main: Graph) -> Iterator[tuple[Node | None, int]]:
-    """Yield the nodes that compute with a value, looking through reshapes and into calls.
-
-    None stands for the model itself, which returns it.
-    """
-    pending = [Waypoint(value)]
-    while pending:
-        here = pending.pop()
-        if main in here.value.returned_by:
-            yield None, 0
-        pending += leaving(here)
-        for node, slot in here.value.iter_uses():
-            if called_function(node) is not None:
-                pending += entering_call(here, node, slot)
-            elif node.op_type in operators.HOLDS_WEIGHT and slot == 0:
-                pending += here.on_to(node.outputs[:1])
-            else:
-                yield node, slot
-
-
-def _fan_in(shape: tuple[int, ...], node: Node, slot: int) -> int:
-    if node.op_type in operators.ARITHMETIC or math.prod(shape) == max(shape):
-        return 0
-    is_turned = node.op_type == "Gemm" and integer(node, "transB", 0)
-    columns = node.op_type in _MATRIX_PRODUCTS and not is_turned
-    if len(shape) == _MATRIX_RANK and slot == 1 and columns:
-        return shape[0]
-    return math.prod(shape[1:])
-
-
-def _draw(weight: Weight, seed: int, gain: float) -> Array:
-    rng = np.random.default_rng([seed, crc32(weight.name.encode())])
-    if not weight.fan_in:
-        return rng.uniform(0.5, 1.5, weight.shape).astype(weight.dtype)
-    values = rng.standard_normal(weight.shape, dtype=np.float32)
-    values *= np.float32(gain * math.sqrt(2 / weight.fan_in))
-    return values.astype(weight.dtype, copy=False)
 
 
 # Numbers for symbolic dimensions: plans to try in turn until the model runs.
@@ -1365,79 +1211,10 @@ def _parts_of(rng: np.random.Generator, total: int, shape: tuple[int, ...]) -> A
     return np.diff(np.concatenate([[0], cuts, [total]])[: count + 1]).reshape(shape)
 
 
-# Corner values: all zero, all negative, large, denormal, each where an input allows it.
-#
-# Where the original overflows, it is no guide. That corner is left out, and the report says so.
-
-
-_LARGE = 1e4
-_LARGE_HALF = 1e2
-_SMALL_RANGE = 1e6
-_FLOATS = frozenset(
-    {"float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"}
-    | {"float8_e4m3fnuz", "float8_e5m2fnuz"}
-)
-_ORDERED = frozenset({"normal", "uniform", "integers"})
-
-
-def corner_feeds(
-    corner: str, feeds: Mapping[str, Feed], ranges: Mapping[str, Range]
-) -> dict[str, Feed] | None:
-    """Return *feeds* at a corner; None if no input has that corner.
-
-    Args:
-        corner: One of `CORNERS`.
-        feeds: Ordinary inputs.
-        ranges: How inputs were drawn; the others stay as they are.
-    """
-    moved = dict(feeds)
-    for name, chosen in ranges.items():
-        is_signed = chosen.kind == "normal" or chosen.low < 0
-        if chosen.kind in _ORDERED and (corner != "negative" or is_signed):
-            moved |= map_feeds(partial(_at_corner, corner, chosen), {name: feeds[name]})
-    before, after = (
-        [array for feed in fed.values() for array in arrays_in(feed)] for fed in (feeds, moved)
-    )
-    return None if all(map(np.array_equal, before, after)) else moved
-
-
-def _at_corner(corner: str, chosen: Range, array: Array) -> Array:
-    """Return an array of the same type and shape at *corner*, inside the range *chosen*."""
-    is_float = array.dtype.name in _FLOATS
-    if not is_float and array.dtype.kind not in "iu":
-        return array
-    wide = array.astype(np.float64)
-    match corner:
-        case "zeros":
-            wanted = np.zeros(array.shape)
-        case "negative":
-            wanted = -np.abs(wide)
-        case "large" if is_float:
-            info = _info(array.dtype)
-            factor = _LARGE if float(info.max) > _SMALL_RANGE else _LARGE_HALF
-            wanted = np.clip(wide * factor, float(info.min) / 2, float(info.max) / 2)
-        case "large":
-            wanted = np.full(array.shape, chosen.high)
-        case _ if is_float:
-            tiny = float(_info(array.dtype).smallest_subnormal)
-            wanted = np.where(wide < 0, -3 * tiny, 3 * tiny)
-        case _:
-            return array
-    if chosen.kind != "normal":
-        wanted = np.clip(wanted, chosen.low, chosen.high)
-    return wanted.astype(array.dtype)
-
-
-def _info(dtype: np.dtype[np.generic]) -> "np.finfo[np.floating]":  # no numpy 1 has [] here
-    """Return the limits of a float type, also of one that numpy lacks."""
-    limits: np.finfo[np.floating] = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return limits
-
-
 # Finding inputs that the original accepts: plans of sizes and ranges, tried until one runs.
 #
 # The user's own values come first. What they leave open is made up so that it fits them. A case is
-# one set of inputs: of a seed, of a file, of a corner, or of other sizes than those of the seeds.
+# one set of inputs: of a seed, of a file, or of other sizes than those of the seeds.
 # The last ones find what is right for one set of sizes only, or for few rows only.
 
 
@@ -1481,14 +1258,12 @@ class Stimulus:
         cases: What to call each case that is judged. Other cases in *feeds* only tell whether an
             output depends on the inputs at all.
         seeds: The seeds that were drawn from or, if inputs are given, those that were asked for.
-        notes: What was left out, and why, in whole sentences.
     """
 
     feeds: Mapping[int, Mapping[str, Feed]]
     choices: tuple[InputChoice, ...]
     cases: Mapping[int, str]
     seeds: tuple[int, ...]
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -1556,14 +1331,10 @@ def find_stimulus(  # noqa: PLR0913  # what there is, and what is asked
         inputs = search.run(drawn if len(drawn) > 1 else (*drawn, drawn[0] + 1), {})
         drawn = drawn[:1] if may_save and search.is_dear else drawn
         cases = {seed: f"seed {seed}" for seed in drawn}
-    notes: list[str] = []
-    if request.corners:
-        names, notes = _add_corners(inputs, runner)
-        cases |= names
     if resize and not given and not request.shapes:
         cases |= search.add_other_sizes(inputs, drawn[0])
     choices = [search.describe(port, inputs, cases) for port in ports]
-    return Stimulus(inputs.feeds, tuple(choices), cases, drawn, tuple(notes)), inputs.outputs
+    return Stimulus(inputs.feeds, tuple(choices), cases, drawn), inputs.outputs
 
 
 class _Search:
@@ -1949,38 +1720,7 @@ def _sizes_in(message: str) -> list[int]:
     return [int(number) for number in numbers if int(number) > 1]
 
 
-def _add_corners(found: _Found, runner: Runner) -> tuple[dict[int, str], list[str]]:
-    """Run the original at the corners; keep those at which it gives finite numbers.
-
-    Returns:
-        What to call each case that was added to *found*, and which corners were left out, why.
-    """
-    cases: dict[int, str] = {}
-    notes: list[str] = []
-    missing: list[str] = []
-    feeds = found.feeds[min(found.feeds)]
-    for corner in CORNERS:
-        moved = corner_feeds(corner, feeds, found.ranges)
-        if moved is None:
-            missing.append(corner)
-            continue
-        try:
-            outputs = runner.run(moved)
-        except RunError as error:
-            notes.append(
-                f"corner {corner!r} was left out: the original does not run there: {error}"
-            )
-            continue
-        if name := next((name for name, ls in outputs.items() if not are_finite(ls)), None):
-            notes.append(f"corner {corner!r} was left out: output {name!r} is not finite there")
-        else:
-            cases[found.add(moved, outputs)] = corner
-    if missing:
-        notes.append(f"no made-up input has these corners: {', '.join(missing)}")
-    return cases, notes
-
-
-# The original as it runs: with inputs that it accepts and, if asked for, with refilled weights.
+# The original as it runs, with inputs that it accepts.
 
 
 @dataclass(frozen=True)
@@ -1988,7 +1728,7 @@ class Reference:
     """The original, what it was fed, and what it gave with optimisation off.
 
     Attributes:
-        source: What ran: the file, or a copy with refilled weights.
+        source: What ran.
         facts: What it says about its values.
         stimulus: What it was fed.
         outputs: What it gave, per case.
@@ -2013,22 +1753,18 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     facts: Facts,
     settings: Check,
     *,
-    made: Collection[str] | None = None,
     create: Callable[[ModelSource], Runner] = lambda source: Runner(source, REFERENCE_LEVEL),
     resize: bool = True,
     blocks: BlockCuts | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Reference:
-    """Run the original on inputs that it accepts, with new weights if that was asked for.
-
-    Refilled matrices are made smaller, step by step, while some output ignores the inputs.
+    """Run the original on inputs that it accepts.
 
     Args:
         path: The original.
         flow: What it holds.
         facts: What it says about its outputs.
-        settings: Seeds, sizes, wishes for the inputs, whether to refill weights.
-        made: If given, only weights of these names are refilled.
+        settings: Seeds, sizes, wishes for the inputs.
         create: Creates a session with optimisation off.
         resize: Whether to feed other sizes, too, than those of the seeds.
         blocks: Where the original is cut; None if it runs whole.
@@ -2037,41 +1773,28 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     Raises:
         VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
     """
-    every = find_weights(flow) if settings.refill_weights else []
-    weights = [weight for weight in every if made is None or weight.name in made]
     every_port = input_ports(flow.model.graph)
     sums = {**related_sizes(flow, every_port), **settings.request.sums}
     ports = [replace(port, sums=sums) for port in every_port]
     judge = Judge(settings, facts, settings.first_seeds[0])
-
-    def attempt(gain: float) -> Reference:
-        source = ModelSource(path, execution=settings.execution.plain(), blocks=blocks)
-        if weights:
-            say(f"refilling {len(weights):,} weights")
-            source = refilled(source, draw_weights(weights, settings.first_seeds[0], gain))
-        source, runner = open_original(source, settings.custom_ops, create)
-        say("looking for inputs that the original accepts")
-        stimulus, outputs = find_stimulus(
-            flow,
-            ports,
-            runner,
-            settings.first_seeds,
-            settings.sizes,
-            request=settings.request,
-            resize=resize,
-            may_save=settings.seeds is None,
-        )
-        runs = [outputs[case] for case in _of_one_shape(stimulus.feeds)]
-        if len(runs) == 1:  # inputs are given, and no two of one shape
-            runs = list(outputs.values())
-        blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
-        return Reference(source, facts, stimulus, outputs, blind)
-
-    reference = attempt(MATRIX_GAINS[0])
-    for gain in MATRIX_GAINS[1:]:
-        if weights and reference.blind:
-            reference = attempt(gain)
-    return reference
+    source = ModelSource(path, execution=settings.execution.plain(), blocks=blocks)
+    source, runner = open_original(source, settings.custom_ops, create)
+    say("looking for inputs that the original accepts")
+    stimulus, outputs = find_stimulus(
+        flow,
+        ports,
+        runner,
+        settings.first_seeds,
+        settings.sizes,
+        request=settings.request,
+        resize=resize,
+        may_save=settings.seeds is None,
+    )
+    runs = [outputs[case] for case in _of_one_shape(stimulus.feeds)]
+    if len(runs) == 1:  # inputs are given, and no two of one shape
+        runs = list(outputs.values())
+    blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
+    return Reference(source, facts, stimulus, outputs, blind)
 
 
 def fed_reference(
@@ -2106,44 +1829,15 @@ def _of_one_shape(feeds: Mapping[int, Mapping[str, Feed]]) -> list[int]:
     ]
 
 
-def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSource:
-    """Return a copy of *source* in memory with these weights; *source* itself if there are none."""
-    if not values:
-        return source
-    # Initializers, declared to be external data, take the place of the nodes that make weights.
-    model = read_model(source.path)
-    for index in reversed(range(len(model.graph.node))):
-        node = model.graph.node[index]
-        if node.op_type == "ConstantOfShape" and node.output[0] in values:
-            del model.graph.node[index]
-    offset = 0
-    for name, array in values.items():
-        tensor = model.graph.initializer.add(name=name, dims=array.shape)
-        tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        entries = {"location": _LOCATION, "offset": str(offset), "length": str(array.nbytes)}
-        for key, value in entries.items():
-            tensor.external_data.add(key=key, value=value)
-        offset += array.nbytes
-    content: bytes = model.SerializeToString()
-    return replace(source, content=content, weights=values)
-
-
-def candidate_source(
-    path: Path,
-    settings: Check,
-    weights: Mapping[str, Array] | None = None,
-    blocks: BlockCuts | None = None,
-) -> ModelSource:
-    """Return the candidate as the user deploys it, with the weights that the original was given."""
-    source = ModelSource(
+def candidate_source(path: Path, settings: Check, blocks: BlockCuts | None = None) -> ModelSource:
+    """Return the candidate as the user deploys it."""
+    return ModelSource(
         path,
         libraries=settings.custom_ops,
         execution=settings.execution,
         name="candidate",
         blocks=blocks,
     )
-    return refilled(source, weights)
 
 
 def expected_sizes(ports: Sequence[Port], settings: Check) -> Mapping[str, int]:

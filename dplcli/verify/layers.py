@@ -19,7 +19,7 @@ from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.check import REFERENCE_LEVEL, Check, Whole
 from dplcli.verify.compare import Judge, facts_of, value_depths
-from dplcli.verify.inputs import candidate_source, names_made_by_shape, open_reference
+from dplcli.verify.inputs import candidate_source, open_reference
 from dplcli.verify.model import Dataflow, model_of, read_model, read_whole
 from dplcli.verify.run import Runner
 from dplcli.verify.values import Leaf, RunError
@@ -63,23 +63,12 @@ def align(
 
     Returns:
         The pairs by the original's name, each value in one at most; and both models as they were
-        compared. Weights that lie nowhere but in memory are inputs of these.
+        compared.
     """
-    models = []
-    for wiring, source in zip(wirings, sources, strict=True):
-        proto = wiring.model
-        if held := source.weights:
-            proto = onnx.ModelProto()
-            proto.CopyFrom(wiring.model)
-            tensors = [*proto.graph.initializer]
-            del proto.graph.initializer[:]
-            proto.graph.initializer.extend(tensor for tensor in tensors if tensor.name not in held)
-            proto.graph.input.extend(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-                for tensor in tensors
-                if tensor.name in held
-            )
-        models.append(model_from_proto(proto, source.path.parent, source.path.name))
+    models = [
+        model_from_proto(wiring.model, source.path.parent, source.path.name)
+        for wiring, source in zip(wirings, sources, strict=True)
+    ]
     pairs: dict[str, Pair] = {}
     taken: set[str] = set()
     for names in corresponding_values(models[0], models[1]):
@@ -95,20 +84,19 @@ def align(
 # What flows through a model: inputs that it accepts, and the values inside it.
 
 
-def feed(path: Path, settings: Check, made: Collection[str] | None = None) -> Reference:
+def feed(path: Path, settings: Check) -> Reference:
     """Find inputs that the model at *path* runs on, as the verification does.
 
     Args:
         path: The model.
-        settings: Seeds, sizes, and whether to refill weights.
-        made: If given, no other weights are refilled.
+        settings: Seeds and sizes.
 
     Raises:
         VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
     """
     flow = Dataflow(read_model(path))
     facts = replace(facts_of(flow), depths=value_depths(flow))
-    return open_reference(path, flow, facts, settings, made=made)
+    return open_reference(path, flow, facts, settings)
 
 
 def capture(source: ModelSource, names: Iterable[str], feeds: Mapping[str, Feed]) -> Outputs:
@@ -130,12 +118,8 @@ def _opened_for(source: ModelSource, model: onnx.ModelProto, names: Iterable[str
 
 
 def alone(source: ModelSource, model: onnx.ModelProto, name: str) -> ModelSource:
-    """Return a part of a model as it runs by itself, with the weights that lie in memory."""
-    held, external = source.weights or {}, onnx.TensorProto.EXTERNAL
-    away = [t.name for t in model.graph.initializer if t.data_location == external]
-    weights = {each: held[each] for each in away if each in held}  # others are refused
-    content = model.SerializeToString()
-    return replace(source, content=content, weights=weights, name=name, blocks=None)
+    """Return a part of a model as it runs by itself."""
+    return replace(source, content=model.SerializeToString(), name=name, blocks=None)
 
 
 def value_of(leaves: Sequence[Leaf]) -> Array | list[Array] | None:
@@ -451,22 +435,17 @@ class Specimen:
         self.source = reference.source
         self.feeds = reference.feeds[seed]
         self.wiring = Wiring(whole_model(self.source.path))
-        weights = self.source.weights or {}
-        self.made = {self.wiring.makers[name] for name in weights if name in self.wiring.makers}
-        self.known: dict[str, Array | list[Array] | None] = dict(self.feeds) | dict(weights)
+        self.known: dict[str, Array | list[Array] | None] = dict(self.feeds)
 
     def growing(self, names: Collection[str], rounds: int) -> Iterator[set[int]]:
-        """Yield the nodes that make *names*, then more and more around them, in the end all.
-
-        Nodes whose values were refilled are left out.
-        """
-        nodes = self.wiring.with_constants(self.wiring.holders(names)) - self.made
-        everything = set(range(len(self.wiring.nodes))) - self.made
+        """Yield the nodes that make *names*, then more and more around them, in the end all."""
+        nodes = self.wiring.with_constants(self.wiring.holders(names))
+        everything = set(range(len(self.wiring.nodes)))
         for _ in range(rounds):
             if not nodes or nodes == everything:
                 break
             yield nodes
-            nodes = self.wiring.with_constants(self.wiring.neighbours(nodes)) - self.made
+            nodes = self.wiring.with_constants(self.wiring.neighbours(nodes))
         yield everything
 
     def values(self, names: Iterable[str]) -> dict[str, Array | list[Array]] | None:
@@ -574,9 +553,8 @@ class DivergenceSearch:
             UsageError: A model's weights cannot be read.
         """
         self.seed = settings.first_seeds[0] if seed is None else seed
-        made_by_shape = names_made_by_shape(read_model(candidate).graph)
-        self.fed = feed(original, settings, made_by_shape)
-        self.candidate = candidate_source(candidate, settings, self.fed.source.weights)
+        self.fed = feed(original, settings)
+        self.candidate = candidate_source(candidate, settings)
         self.specimen = Specimen(self.fed, self.seed)
         self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
         self.judge = Judge(settings, self.fed.facts, self.seed)
@@ -636,8 +614,7 @@ class DivergenceSearch:
         Returns:
             What was written; None if it cannot be cut out.
         """
-        names = [*self.specimen.feeds, *(self.fed.source.weights or {})]
-        agreed = {**{name: name for name in names}, **at.agreed}
+        agreed = {**{name: name for name in self.specimen.feeds}, **at.agreed}
         agreed.pop(at.original, None)
         back = {partner: name for name, partner in agreed.items()}
         ours = self.wirings[0].between(agreed.keys(), [at.original])

@@ -28,7 +28,7 @@ from dplcli.verify.numbering import SHORT, mark
 from dplcli.verify.values import ModelSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 
     from dplcli.ir import Dim, Node, Shape, Tensor, Value
     from dplcli.verify.check import Sums
@@ -128,25 +128,17 @@ def read_whole(path: Path) -> onnx.ModelProto:
 
 
 def whole_of(source: ModelSource) -> onnx.ModelProto:
-    """Read what *source* runs, with its weights, refilled ones too.
+    """Read what *source* runs, with its weights.
 
     Raises:
         ModelLoadError: There is no such file, or it does not hold a model.
         OSError: Its external data cannot be read. onnx raises other errors for that, too.
     """
     model = model_of(source)
-    put_weights(model, source.weights or {})
     for tensor in all_tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             load_data(tensor, source.path.parent)
     return model
-
-
-def put_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> None:
-    """Give initializers their values, also if *model* says that they lie in a file."""
-    for tensor in model.graph.initializer:
-        if tensor.name in values:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
 
 
 def bytes_of(tensor: onnx.TensorProto) -> int:
@@ -156,14 +148,13 @@ def bytes_of(tensor: onnx.TensorProto) -> int:
 
 
 def external_places(
-    model: onnx.ModelProto, folder: Path, held: Container[str] = ()
+    model: onnx.ModelProto, folder: Path
 ) -> list[tuple[onnx.TensorProto, Hashable]]:
     """Return a model's tensors with external data, and which part of which file each of them is.
 
     Args:
         model: The model.
         folder: The folder of its file.
-        held: Tensors that are in memory, whatever the model says.
 
     Raises:
         OSError: A file cannot be looked at.
@@ -172,7 +163,7 @@ def external_places(
     files: dict[str, tuple[int, int]] = {}
     places: list[tuple[onnx.TensorProto, Hashable]] = []
     for tensor in all_tensors(model):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in held:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
@@ -191,15 +182,13 @@ _IN_ALL = 1 << 28
 """Nor is more than this of one pair of models, but for what is short."""
 
 
-def load_unshared(
-    *models: tuple[onnx.ModelProto, Path, Container[str]],
-) -> Iterator[onnx.TensorProto]:
+def load_unshared(*models: tuple[onnx.ModelProto, Path]) -> Iterator[onnx.TensorProto]:
     """Read the external data of two models, but for what both have in the same place of one file.
 
     What is large stays where it is, and is marked by what it holds.
 
     Args:
-        models: Each model, its folder, and its tensors that are in memory.
+        models: Each model, and its folder.
 
     Yields:
         Each tensor, as soon as it is read.
@@ -211,7 +200,7 @@ def load_unshared(
     located = [external_places(*model) for model in models]
     shared = set.intersection(*({place for _, place in places} for places in located))
     room = _IN_ALL
-    for (_, folder, _), places in zip(models, located, strict=True):
+    for (_, folder), places in zip(models, located, strict=True):
         for tensor, place in places:
             size = bytes_of(tensor)
             if place in shared:

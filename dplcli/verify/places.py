@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import onnx
@@ -126,6 +126,13 @@ _AT_ONCE = 1 << 22
 
 _MOST_OTHER = 0.5
 """Two constants of which a smaller share is another are not two ways to compute one."""
+
+Change: TypeAlias = Literal["same", "rounded", "edited", "other"]
+"""How two constants differ."""
+
+_REAL = frozenset(
+    {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
+)
 
 _TELLING = 2
 """How many different finite numbers a place has to give."""
@@ -217,7 +224,7 @@ class _Places(CutModels):
         causes: For a value of the candidate what failed first on the way to it.
         nearest: The one that failed last, or None if several did, none of them behind the others.
         sizes: Upper bounds of the bytes of the original's values.
-        edited: Whether a place holds a constant of which a few elements are others.
+        changes: How the constants of a place differ.
         exact: How many places were computed in float64.
         sights: What was seen, by the candidate's value.
         roundings: How far each place is off, by the original's value.
@@ -240,7 +247,7 @@ class _Places(CutModels):
         self.lengths: dict[str, int] = {}
         self.causes: dict[str, tuple[Pair, _Failure]] = {}
         self.nearest: dict[str, tuple[Pair, _Failure] | None] = {}
-        self.edited: dict[Place, bool] = {}
+        self.changes: dict[Place, set[Change]] = {}
         self.exact = 0
         self.sights: dict[str, _Seen] = {}
         self.roundings: dict[str, float] = {}
@@ -784,31 +791,37 @@ class _Places(CutModels):
 
         Not if both parts are the same nodes with other constants: then it is these.
         """
-        return not self._has_same_operators(place) or self._has_same_constants(place, is_rough=True)
+        is_rough = self._changes_of(place) <= {"same", "rounded"}
+        return not self._has_same_operators(place) or is_rough
 
     def _has_same_operators(self, place: Place) -> bool:
         ours, theirs = (Counter(node.op_type for node in nodes) for nodes in place.nodes)
         return ours == theirs
 
-    def _has_same_constants(self, place: Place, *, is_rough: bool = False) -> bool:
-        """Tell whether both parts read equal constants in one order, or equal but for rounding."""
-        is_equal = _is_near if is_rough else _is_equal
+    def _has_same_constants(self, place: Place) -> bool:
+        """Tell whether both parts read equal constants in one order."""
         pairs = self._constants(place)
-        return pairs is not None and all(is_equal(*pair) for pair in pairs)
+        return pairs is not None and all(_is_equal(*pair) for pair in pairs)
 
     def _has_edited_constants(self, place: Place) -> bool:
-        """Tell whether a few elements of a constant are others, which nothing in advance makes."""
-        if place not in self.edited:
-            tables = (
-                [_table(*each) for each in zip(self.sides, pair, strict=True)]
-                for pair in self._constants(place) or ()
-                if not _is_equal(*pair)
-            )
-            self.edited[place] = any(
-                one is not None and other is not None and _is_edited(one, other)
-                for one, other in tables
-            )
-        return self.edited[place]
+        """Tell whether a few numbers of a constant are others, which nothing in advance makes."""
+        return "edited" in self._changes_of(place)
+
+    def _changes_of(self, place: Place) -> set[Change]:
+        """Return how the constants differ that both parts read in one order."""
+        if place not in self.changes:
+            pairs = self._constants(place)
+            changes: set[Change] = {"other"} if pairs is None else set()
+            for pair in pairs or ():
+                one, other = map(_table, self.sides, pair)
+                if _is_equal(*pair):
+                    changes.add("same")
+                elif one is None or other is None or pair[0].data_type not in _REAL:
+                    changes.add("other")
+                else:
+                    changes.add(_change(one, other))
+            self.changes[place] = changes
+        return self.changes[place]
 
     def _constants(self, place: Place) -> list[tuple[TensorProto, TensorProto]] | None:
         """Return the constants that both parts read, in one order; None if one reads more."""
@@ -849,7 +862,8 @@ class _Places(CutModels):
             for side, nodes in zip(self.sides, place.nodes, strict=True)
         ]
         shapes = [[table.shape for table in each] for each in tables]
-        return shapes[0] == shapes[1] and any(map(_differ_in_part, *tables))
+        pairs = zip(*tables, strict=True) if shapes[0] == shapes[1] else ()
+        return any(_change(*pair) == "edited" for pair in pairs)
 
     def _is_one_node(self, pair: Pair) -> bool:
         """Tell whether the same operator makes both, from values that correspond, or constants."""
@@ -1127,6 +1141,9 @@ _MANNER_WORDS: dict[Manner, str] = {
     "wide": "fed numbers from tiny to large",
     "flat": "fed rows of one number each",
     "tiny": "fed numbers near zero",
+    "negative": "fed negative numbers alone",
+    "positive": "fed positive numbers alone",
+    "zeros": "fed zeros alone",
 }
 _BRANCH = {True: "then-branch", False: "else-branch"}
 
@@ -1255,46 +1272,37 @@ def _is_equal(one: TensorProto, other: TensorProto) -> bool:
     return np.array_equal(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
 
 
-def _is_near(one: TensorProto, other: TensorProto) -> bool:
-    """Tell whether two constants are equal, or floats that are but for rounding."""
-    if _is_equal(one, other):
-        return True
-    if one.dims != other.dims or TensorProto.EXTERNAL in (one.data_location, other.data_location):
-        return False
-    return not _far(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
+def _change(ours: Array, theirs: Array) -> Change:
+    """Say how two constants differ: not at all, by rounding, in a few elements, or as a whole.
 
-
-def _is_edited(ours: Array, theirs: Array) -> bool:
-    """Tell whether of two constants most elements are the same, and some are not by rounding."""
-    unit = UNITS.get(ours.dtype.name)
-    if unit is None or (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
-        return False
-    flat = ours.reshape(-1), theirs.reshape(-1)
-    other_count = edited_count = 0
+    Whoever computes one in advance rounds it, by a few units in the last place of its largest
+    number. Whoever edits one leaves most elements as they are.
+    """
+    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+        return "other"
+    flat, unit = (ours.reshape(-1), theirs.reshape(-1)), UNITS.get(ours.dtype.name)
+    other_count = far_count = moved_count = 0
     for start in range(0, ours.size, _AT_ONCE):
-        one, other = (each[start : start + _AT_ONCE].astype(np.float64) for each in flat)
-        other_count += int((one != other).sum())
-        rounded = float64.ROUNDED_AGAIN * unit * np.abs(one)
-        with np.errstate(invalid="ignore"):  # one infinity minus another
-            edited_count += int((np.abs(one - other) > rounded).sum())
-    return edited_count > 0 and other_count < ours.size * _MOST_OTHER
-
-
-def _differ_in_part(ours: Array, theirs: Array) -> bool:
-    """Tell whether less than half of the elements of two tables of one shape differ."""
-    flat = ours.reshape(-1), theirs.reshape(-1)
-    starts = range(0, ours.size, _AT_ONCE)
-    return 0 < sum(_far(*(each[n : n + _AT_ONCE] for each in flat)) for n in starts) < ours.size / 2
-
-
-def _far(ours: Array, theirs: Array) -> int:
-    """Count the elements of two arrays of one shape that differ, floats by more than rounding."""
-    is_other = ours != theirs
-    if ours.dtype.kind == "f" and is_other.any():
-        allowed = float64.ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
-        with np.errstate(over="ignore", invalid="ignore"):
-            is_other &= ~np.isclose(ours, theirs, rtol=0, atol=allowed, equal_nan=True)
-    return int(is_other.sum())
+        one, other = (each[start : start + _AT_ONCE] for each in flat)
+        is_other = one != other
+        if unit is None:
+            far_count += int(is_other.sum())
+        else:
+            old, new = one.astype(np.float64), other.astype(np.float64)
+            is_other &= ~(np.isnan(old) & np.isnan(new))
+            rounded = float64.ROUNDED_AGAIN * unit
+            with np.errstate(over="ignore", invalid="ignore"):  # one infinity minus another
+                is_near = np.abs(new - old) <= rounded * scale_of(old)
+                is_kept = np.abs(new - old) <= 2 * rounded * np.abs(old)
+            far_count += int((is_other & ~is_near).sum())
+            moved_count += int((is_other & ~is_kept).sum())
+        other_count += int(is_other.sum())
+    if not other_count:
+        return "same"
+    most = ours.size * _MOST_OTHER
+    if 0 < far_count < most or (moved_count and other_count < most):
+        return "edited"
+    return "other" if far_count else "rounded"
 
 
 def _label(wiring: Wiring, name: str) -> str:

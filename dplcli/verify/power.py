@@ -1,7 +1,7 @@
 """The power of a check: wrong models made on purpose, and outputs that say nothing."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -141,8 +141,7 @@ def _scales(node: Node) -> bool:
 # others stay where they are.
 
 
-Weights = dict[str, Array]
-_Change = Callable[[onnx.ModelProto, Weights], str]
+_Change = Callable[[onnx.ModelProto], str]
 
 _NEIGHBOURS = {
     "Add": "Sub",
@@ -222,26 +221,22 @@ def changeable_nodes(model: onnx.ModelProto) -> ChangeableNodes:
 
 
 def changes(
-    model: onnx.ModelProto,
-    weights: Mapping[str, Array],
-    rng: np.random.Generator,
-    home: Path = Path(),
+    model: onnx.ModelProto, rng: np.random.Generator, home: Path = Path()
 ) -> Iterator[_Change]:
     """Yield random changes without end, or none if there is nothing to change.
 
-    Each change is applied to a fresh copy of *model* and *weights*. It returns in words what it
-    did, '' if it could do nothing.
+    Each change is applied to a fresh copy of *model*. It returns in words what it did, '' if it
+    could do nothing.
 
     Args:
         model: The model, without the weights that lie in other files.
-        weights: Values of weights that lie in memory.
         rng: Draws.
         home: The folder in which other files are looked up.
     """
     places = changeable_nodes(model).places
     idleness = Idleness(model)
     kinds = (
-        _weight_sites(model, weights, places, idleness, home),
+        _weight_sites(model, places, idleness, home),
         _attribute_sites(model, places, idleness),
         _operand_sites(model, places),
     )
@@ -251,16 +246,15 @@ def changes(
         yield _seeded(kind[int(rng.integers(len(kind)))], int(rng.integers(2**32)))
 
 
-_Site = Callable[[onnx.ModelProto, Weights, np.random.Generator], str]
+_Site = Callable[[onnx.ModelProto, np.random.Generator], str]
 
 
 def _seeded(site: _Site, seed: int) -> _Change:
-    return lambda model, weights: site(model, weights, np.random.default_rng(seed))
+    return lambda model: site(model, np.random.default_rng(seed))
 
 
 def _weight_sites(
     model: onnx.ModelProto,
-    weights: Mapping[str, Array],
     places: tuple[NodePosition, ...],
     idleness: Idleness,
     home: Path,
@@ -279,9 +273,7 @@ def _weight_sites(
         for name, whole in _reads(node) if place.function < 0 else ():
             if idleness.is_key_bias(name):
                 continue
-            if name in weights:
-                sites[name] = partial(_refilled, name, whole=whole)
-            elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
+            if name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
                 find = partial(_initializer_at, tensors[name])
                 sites[name] = _tensor_site(find, home, whole=whole)
     return [*sites.values(), *held]
@@ -313,17 +305,10 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
     return size > 0 and (is_number or (tensor.data_type in _BYTES and size > 1))
 
 
-def _refilled(
-    name: str, _: onnx.ModelProto, weights: Weights, rng: np.random.Generator, *, whole: bool
-) -> str:
-    weights[name], what = _changed(weights[name], rng, whole=whole)
-    return f"weight {name!r} {what}" if what else ""
-
-
 def _tensor_site(
     find: Callable[[onnx.ModelProto], tuple[str, onnx.TensorProto]], home: Path, *, whole: bool
 ) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
+    def change(model: onnx.ModelProto, rng: np.random.Generator) -> str:
         label, tensor = find(model)
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             try:
@@ -373,7 +358,7 @@ def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[A
 def _node_site(
     place: NodePosition, change: Callable[[onnx.NodeProto, np.random.Generator], str]
 ) -> _Site:
-    return lambda model, _, rng: change(place.find(model), rng)
+    return lambda model, rng: change(place.find(model), rng)
 
 
 def _attribute_sites(
@@ -474,25 +459,24 @@ def measure_power(
         is_caught: Runs a mutant and tells whether the check refuses it.
             Raises RunError if onnxruntime does not run it.
     """
-    given = dict(candidate.weights or {})
     model = model_of(candidate)
     tried: set[str] = set()
     caught = 0
     missed: list[str] = []
     home = candidate.path.resolve().parent
-    drawn = changes(model, given, np.random.default_rng(seed), home)
+    drawn = changes(model, np.random.default_rng(seed), home)
     for _, change in zip(range(_PATIENCE * count), drawn, strict=False):
         if caught + len(missed) == count:
             break
-        mutant, weights = onnx.ModelProto(), dict[str, Array](given)
+        mutant = onnx.ModelProto()
         mutant.CopyFrom(model)
-        what = change(mutant, weights)
+        what = change(mutant)
         if not what or what in tried:
             continue
         tried.add(what)
         try:
             content = mutant.SerializeToString()
-            refused = is_caught(replace(candidate, content=content, weights=weights or None))
+            refused = is_caught(replace(candidate, content=content))
         except (RunError, StoppedError, ValueError, EncodeError):
             continue  # it does not run, or is too large once a weight stands in it
         if refused:
@@ -520,11 +504,10 @@ def blind_outputs(judge: Judge, runs: Sequence[Outputs]) -> tuple[str, ...]:
     )
 
 
-def blind_warnings(blind: Sequence[str], *, refillable: bool) -> list[str]:
-    """Say that the check has no power over *blind* outputs, and what may help."""
-    advice = " (weights that ConstantOfShape makes: try --refill-weights)" if refillable else ""
+def blind_warnings(blind: Sequence[str]) -> list[str]:
+    """Say that the check has no power over *blind* outputs."""
     return [
-        f"output {name!r} does not change with the input; the check has no power over it{advice}"
+        f"output {name!r} does not change with the input; the check has no power over it"
         for name in blind
     ]
 

@@ -151,7 +151,7 @@ def _read_weights(*sides: tuple[onnx.ModelProto, Path]) -> None:
         UnprovedError: It cannot be read.
     """
     try:
-        for tensor in load_unshared(*((model, folder, ()) for model, folder in sides)):
+        for tensor in load_unshared(*sides):
             if tensor.data_location != onnx.TensorProto.EXTERNAL:
                 _shorten(tensor)
     except OSError as error:

@@ -491,7 +491,7 @@ end_workers = _POOL.clear
 IN_EVALUATOR = " in onnx's reference evaluator"
 _MORE_MEMORY = "give it more: --memory-limit"
 
-Kind = Literal["onnxruntime", "reference", "float64"]
+Kind = Literal["onnxruntime", "evaluator"]
 
 
 class Engine(Protocol):
@@ -619,7 +619,7 @@ def _engine_here(source: ModelSource, level: str, engine: Kind) -> Engine:
         return engines.Session(source, level)
     from dplcli.verify.evaluator import ReferenceSession  # noqa: PLC0415  # loads onnx, too
 
-    return ReferenceSession(source, is_fast=engine == "float64")
+    return ReferenceSession(source)
 
 
 def open_original(
@@ -873,13 +873,12 @@ def _partition_runs(described: Iterable[Header]) -> list[PartitionRun]:
 
 def _described(source: ModelSource, arrays: list[Array]) -> Header:
     """Describe a source for a worker; large parts go to *arrays*."""
-    execution, weights = source.execution, source.weights
+    execution = source.execution
     content = None if source.content is None else np.frombuffer(source.content, np.uint8)
     return {
         "do": "open",
         "path": str(source.path.absolute()),
         "content": _placed(content, arrays),
-        "weights": weights and {name: _placed(array, arrays) for name, array in weights.items()},
         "libraries": [str(library.resolve()) for library in source.libraries],
         "provider": execution.provider,
         "options": execution.options,
@@ -1012,11 +1011,10 @@ def _open(header: Header, arrays: Sequence[Array]) -> Engine:
         widens=header["widens"],
         kernels=None if header["kernels"] is None else Kernels(**header["kernels"]),
     )
-    content, weights = header["content"], header["weights"]
+    content = header["content"]
     source = ModelSource(
         Path(header["path"]),
         None if content is None else arrays[content].tobytes(),
-        None if weights is None else {name: arrays[place] for name, place in weights.items()},
         tuple(Path(name) for name in header["libraries"]),
         execution,
     )

@@ -237,7 +237,6 @@ class ModelSource:
     Attributes:
         path: The file; external data is looked up beside it.
         content: What to run instead of the file's own bytes, if set.
-        weights: Values of initializers of *content* that are declared external.
         libraries: Libraries of custom operators that it may use.
         execution: Provider, options and limits.
         name: What messages call it.
@@ -246,7 +245,6 @@ class ModelSource:
 
     path: Path
     content: bytes | None = None
-    weights: Mapping[str, Array] | None = None
     libraries: tuple[Path, ...] = ()
     execution: Execution = PLAIN
     name: str = "model"

@@ -8,65 +8,6 @@ from dplcli.errors import counted
 from dplcli.keys import keys
 from dplcli.verify.check import Kernels
 
-# A third opinion where two models differ: that of onnx's reference evaluator.
-#
-# It is asked two questions, with the same inputs as onnxruntime:
-#
-# - The original runs in the evaluator. Does it give what the original gave in onnxruntime, or what
-#   the candidate gave there?
-# - Both models run in the evaluator. Do they agree with each other? Then the files say the same,
-#   and the difference is onnxruntime's.
-
-
-Side = Literal["original", "candidate", "both", "neither"]
-
-
-@dataclass(frozen=True)
-class Opinion:
-    """What the reference evaluator says of one output that failed.
-
-    Attributes:
-        output: Name of the output; "" if nothing could be asked.
-        level: Optimisation level at which it failed.
-        seed: Number of the case (`VerificationResult.cases`).
-        agrees_with: Whose results agree with its own within the tolerance; None if it has no
-            opinion.
-        models_agree: Whether the evaluator gives the same for both models; None if not known.
-        problem: Why it has no opinion, or none of the candidate.
-        is_inside: Whether *output* is a value inside, computed by itself from what the original
-            computes.
-    """
-
-    output: str
-    level: str
-    seed: int
-    agrees_with: Side | None = None
-    models_agree: bool | None = None
-    problem: str = ""
-    is_inside: bool = False
-
-    def sentence(self, more: int = 0) -> str:
-        """Return the opinion as a sentence, also for so many outputs more."""
-        evaluator = "third opinion: onnx's reference evaluator"
-        if not self.output:
-            return f"{evaluator} was not asked, because {self.problem}"
-        where = f"{self.output} at level {self.level}, seed {self.seed}"
-        if self.is_inside:
-            where = f"the value {self.output!r} by itself"
-        if more:
-            where = f"{where} (and {more:,} more)"
-        if self.agrees_with is None:
-            return f"{evaluator} could not say anything of {where}, because {self.problem}"
-        whom = "with" if self.agrees_with in {"both", "neither"} else "with the"
-        text = f"{evaluator} agrees {whom} {self.agrees_with} on {where}"
-        match self.models_agree:
-            case True:
-                return f"{text}; it finds both models equal, so the difference is onnxruntime's"
-            case False:
-                return f"{text}; it finds that the models differ"
-            case None:
-                return f"{text}; it could not say anything of the candidate, because {self.problem}"
-
 
 @dataclass(frozen=True)
 class PartitionRun:
@@ -483,8 +424,8 @@ class NamedCase(NamedTuple):
 
 @keys(
     "is_equivalent verdict doubts accepted proof unproved regions reasons seeds levels inputs "
-    "outputs power.blind_outputs=blind_outputs power.*=power refilled cases=named_cases "
-    "third_opinion=opinions warnings kernels? memory?",
+    "outputs power.blind_outputs=blind_outputs power.*=power cases=named_cases "
+    "warnings kernels? memory?",
     "dpl.verify/1",
 )
 @dataclass(frozen=True, kw_only=True)
@@ -503,10 +444,8 @@ class VerificationResult:
             refuses the candidate. Reasons of single outputs are with the outputs.
         warnings: What weakens the verdict, one sentence each.
         blind_outputs: Outputs of the original that did not change with the input.
-        refilled: Number of weights that were given random values.
-        cases: What to call each set of inputs, by its number: 'seed 0', the name of a file, a
-            corner. Comparisons name the number as their *seed*. Empty if nothing ran.
-        opinions: What onnx's reference evaluator says of what differs, if it was asked.
+        cases: What to call each set of inputs, by its number: 'seed 0', the name of a file.
+            Comparisons name the number as their *seed*. Empty if nothing ran.
         power: How many mutants the check caught, if that was measured.
         min_power: The share of mutants that had to be caught.
         proof: That the candidate is the original, up to functions; None if it is not proved.
@@ -526,9 +465,7 @@ class VerificationResult:
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     blind_outputs: tuple[str, ...] = ()
-    refilled: int = 0
     cases: Mapping[int, str] = field(default_factory=dict)
-    opinions: tuple[Opinion, ...] = ()
     power: Power | None = None
     min_power: float | None = None
     proof: Proof | None = None

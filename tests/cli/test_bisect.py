@@ -414,23 +414,6 @@ def test_every_form_says_what_was_found(
         assert "they part at 't'" in said["markdown"]
 
 
-@pytest.mark.long
-def test_a_third_opinion_is_asked_about_what_was_found(
-    dpl: Dpl, folder: Path, net: Path, save: Save
-) -> None:
-    """Once for each cause, and of two models; every trial on the way does without."""
-    rules(folder, DOUBLE, SOFTSIGN, CUT)
-    other = save(NET.replace("Tanh (s)", "Softsign (s)"), "c.onnx")
-    said = "third opinion: onnx's reference evaluator agrees with the original on y"
-    for what, times in (((net, "-p", "r.yaml"), 2), ((net, other), 1)):
-        answer = dpl("bisect", *what, "--third-opinion", "--markdown", "r.md")
-
-        assert answer.code == 1
-        assert answer.out.count(said) == times
-        assert (folder / "r.md").read_text().count("third opinion") == times
-        assert "third opinion" not in dpl("bisect", *what).out
-
-
 def test_two_models_alike_have_no_place(dpl: Dpl, folder: Path, net: Path) -> None:
     """Exit code 0, and nothing is written."""
     answer = dpl("bisect", net, net, "-o", "out")

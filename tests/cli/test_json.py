@@ -39,7 +39,7 @@ VERIFY = [
         "outputs",
         "power",
     ),
-    *("refilled", "cases", "third_opinion", "warnings"),
+    *("cases", "warnings"),
 ]
 KNOWN = {"covered": 0, "of": 0}
 COVERAGE = {

@@ -45,7 +45,7 @@ WITH_WEIGHTS = [
     ("verify", "e{}.onnx", "e{}.onnx"),
     ("diff", "e{}.onnx", "e{}.onnx"),
     ("rewrite", "e{}.onnx", "-p", "prepare", "-o", "sub{}/e.onnx"),
-    ("verify", "e{}.onnx", "sub{}/e.onnx", "--third-opinion"),
+    ("verify", "e{}.onnx", "sub{}/e.onnx"),
 ]
 RULES = """dpl: 1
 target: t

@@ -130,22 +130,6 @@ def test_given_values_are_kept(dpl: Dpl) -> None:
     assert dpl("verify", "off.onnx", "--against", "r.npz").code == 1
 
 
-def test_results_of_refilled_weights_are_for_judging_again_only(dpl: Dpl, save: Save) -> None:
-    """No file holds the weights that gave them, so no model is called different for that."""
-    save(
-        """g (float[2,8] x) => (float[2,8] y) <int64[2] s = {8, 8}>
-        { w = ConstantOfShape <value = float[1] {1}> (s) y = MatMul (x, w) }""",
-        "m.onnx",
-    )
-    dpl(*RESULTS, "--refill-weights")
-
-    answer = dpl("verify", "m.onnx", "--against", "r.npz")
-
-    assert answer.code == 2
-    assert "weights were refilled" in " ".join(answer.err.split())
-    assert dpl("verify", "--from", "r.npz").code == 0
-
-
 def test_other_version_is_named(dpl: Dpl, nets: Path) -> None:
     """Whose results they are is said, where they are another version's."""
     dpl(*RESULTS)
@@ -286,7 +270,7 @@ def test_names_and_strings_of_a_model_pose_as_no_verdict(dpl: Dpl, save: Save) -
         )
         onnx.save(model, path)
 
-    answer = dpl("verify", "m.onnx", "other.onnx", "--layers", "--third-opinion")
+    answer = dpl("verify", "m.onnx", "other.onnx", "--layers")
 
     assert answer.code == 1
     assert not [line for line in answer.out.splitlines() if line.startswith("Equivalent")]

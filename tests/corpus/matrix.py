@@ -61,7 +61,6 @@ def fill(  # noqa: PLR0913  # by keyword
     constants: str,
     form: str = "plain",
     verify: bool = True,
-    refill: bool = False,
 ) -> Cell:
     """Partition *model* and check what must hold of every cell.
 
@@ -75,7 +74,6 @@ def fill(  # noqa: PLR0913  # by keyword
         constants: What becomes of constants, in every rule.
         form: One of :data:`FORMS`.
         verify: Whether to compare numbers.
-        refill: Whether weights that are made at run time get random values.
     """
     once, twice = folder / "once.onnx", folder / "twice.onnx"
 
@@ -87,7 +85,6 @@ def fill(  # noqa: PLR0913  # by keyword
             verify=verified,
             seed=0,
             level=("disable", "all"),
-            refill_weights=refill,
         )
         return pipeline.partition(source, settings)
 

@@ -11,14 +11,19 @@ A test that needs a model of the corpus is ``long``, and is skipped where there 
 from __future__ import annotations
 
 import json
+import math
 import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 import onnx.backend.test
 import pytest
+
+from dplcli.ir.operators import is_placeholder
+from dplcli.onnx_io import model_from_proto
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,6 +94,33 @@ def corpus_manifest() -> dict[str, dict[str, Any]]:
 def light_net(name: str) -> Path:
     """Return the path of a net of the onnx package."""
     return LIGHT / f"light_{name}.onnx"
+
+
+def filled_net(name: str, folder: Path) -> Path:
+    """Write a net of the onnx package with weights that mean something, and return its path.
+
+    Its own are one number each, made at run time, so that it gives the same whatever it is fed.
+    Kernels get normal numbers scaled by their fan-in (after He), matrices much smaller ones, so
+    that the last softmax does not give 0 and 1; vectors get 0.5 to 1.5: one may be a variance.
+    """
+    path = folder / light_net(name).name
+    model = onnx.load(light_net(name))
+    graph = model_from_proto(model, folder, path.name).graph
+    made = {node.outputs[0].name: node for node in graph if is_placeholder(node)}
+    random = np.random.default_rng(0)
+    for node in [node for node in model.graph.node if node.output[0] in made]:
+        value = made[node.output[0]].outputs[0]
+        shape = made[node.output[0]].inputs[0].constant.numpy().tolist()
+        is_matrix = any(user.op_type in {"Gemm", "MatMul"} for user, _ in value.iter_uses())
+        weights = random.uniform(0.5, 1.5, shape)
+        if len(shape) > 1:
+            scale = 2.0**-7 if is_matrix else 1.0
+            weights = random.standard_normal(shape) * scale * (2 / math.prod(shape[1:])) ** 0.5
+        tensor = onnx.numpy_helper.from_array(weights.astype(np.float32), node.output[0])
+        model.graph.initializer.append(tensor)
+        model.graph.node.remove(node)
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin")
+    return path
 
 
 def our_model(name: str) -> Path | None:

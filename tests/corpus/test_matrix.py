@@ -17,7 +17,7 @@ from tests.corpus.matrix import (
     Cell,
     fill,
 )
-from tests.corpus.nets import LIGHT_NETS, UNFILLED, light_net, manifest, real_model
+from tests.corpus.nets import LIGHT_NETS, UNFILLED, filled_net, light_net, manifest, real_model
 from tests.helpers import thinned
 
 if TYPE_CHECKING:
@@ -71,16 +71,9 @@ def test_samples(name: str, tmp_path: Path, target: str, constants: str, form: s
 )
 def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
     """The nets of the onnx package, with weights that mean something."""
-    model, verify = light_net(name), name not in UNFILLED
-    cell = fill(
-        model,
-        tmp_path,
-        target=target,
-        constants=constants,
-        form=form,
-        verify=verify,
-        refill=verify,
-    )
+    verify = name not in UNFILLED
+    model = filled_net(name, tmp_path) if verify else light_net(name)
+    cell = fill(model, tmp_path, target=target, constants=constants, form=form, verify=verify)
     assert cell.ran == verify
     check_growth(model, cell, constants, form)
 

@@ -45,7 +45,7 @@ class RoundingSession:
                     node.CopyFrom(onnx.helper.make_node("Identity", node.input[:1], node.output))
         content = model.SerializeToString()
         execution = Execution(widens=source.execution.widens)
-        rounded = ModelSource(source.path, content, source.weights, execution=execution)
+        rounded = ModelSource(source.path, content, execution=execution)
         self.session = Session(rounded, level)
         self.calls = [node for node in model.graph.node if node.domain == "dnnl"]
         self.runs = 0

@@ -41,7 +41,7 @@ from tests.execute.support import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from dplcli.execute.onednn.session import OneDnnSession
     from dplcli.execute.plan import KernelPlan
@@ -91,8 +91,8 @@ def test_a_wrong_plan_is_noticed(
     """An attribute changed, a post-op or a bias dropped: the check says no."""
     needs_onednn()
 
-    def wrong(call: Node, numbers: Mapping[str, np.ndarray]) -> KernelPlan:
-        plan = translate(call, numbers)
+    def wrong(call: Node) -> KernelPlan:
+        plan = translate(call)
         if call.name.endswith("relu_0"):
             change(plan)
         return plan
@@ -121,8 +121,8 @@ def test_a_partition_is_judged_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
     assert found.verdict == "equivalent"
     assert any("by themselves" in (output.excuse or "") for output in found.outputs)
 
-    def wrong(call: Node, numbers: Mapping[str, np.ndarray]) -> KernelPlan:
-        plan = translate(call, numbers)
+    def wrong(call: Node) -> KernelPlan:
+        plan = translate(call)
         if call.op_type.endswith("relu"):
             _no_last_operator(plan)
         return plan
@@ -563,7 +563,7 @@ def test_what_a_body_spells_out_is_one_operator(body: str, kinds: set[str]) -> N
     )
     read = model_from_proto(model, Path(), "m.onnx")
     (call,) = read.graph
-    plan = translate(call, {})
+    plan = translate(call)
     found = {op.kind for op in plan.ops}
     assert kinds <= found
     if len(kinds) == 1 and kinds <= {"hard_swish", "layer_norm"}:
@@ -596,10 +596,10 @@ def test_constants_are_judged_at_the_precision_of_their_type(
         model.graph.initializer.append(number)
     (call,) = model_from_proto(model, Path(), "m.onnx").graph
     if kinds:
-        assert {op.kind for op in translate(call, {}).ops} == kinds
+        assert {op.kind for op in translate(call).ops} == kinds
     else:
         with pytest.raises(RefusedError, match="operator Erf"):
-            translate(call, {})
+            translate(call)
 
 
 def test_reference_code_is_no_gain(tmp_path: Path) -> None:

@@ -188,10 +188,10 @@ def test_limits_have_a_reason(name: str, shape: Shape, why: str) -> None:
     """It says what it is about; one dimension less, or one element more, is translated."""
     (call,) = model_from_proto(one(name, shape), Path(), "m.onnx").graph
     if not why:
-        assert translate(call, {}).ops
+        assert translate(call).ops
         return
     with pytest.raises(RefusedError) as refused:
-        translate(call, {})
+        translate(call)
     assert str(refused.value) == why
 
 

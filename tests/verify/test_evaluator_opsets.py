@@ -929,7 +929,7 @@ def test_it_gives_what_onnxruntime_gives_or_nothing(op: str) -> None:
                 assert UNKNOWN.search(str(error)), f"opset {opset}: {text}: {error}"  # noqa: PT017
                 continue
             with suppress(RunError):  # it refuses
-                if not are_equal(expected, run(proto, feeds, "reference")):
+                if not are_equal(expected, run(proto, feeds, "evaluator")):
                     found.append(f"opset {opset}: {text}")
     assert not found
 
@@ -984,7 +984,7 @@ def test_each_version_of_each_operator_has_a_case_or_a_reason() -> None:
 def test_what_is_corrected_is_not_refused(node: str) -> None:
     """At opset 12, which has all of them."""
     proto, feeds = model(node, 12)
-    assert are_equal(run(proto, feeds), run(proto, feeds, "reference"))
+    assert are_equal(run(proto, feeds), run(proto, feeds, "evaluator"))
 
 
 def test_the_axis_of_a_softmax_in_a_function_is_that_of_its_opset() -> None:
@@ -994,15 +994,14 @@ def test_the_axis_of_a_softmax_in_a_function_is_that_of_its_opset() -> None:
         { y = Softmax <axis = 1> (x) z = d.f <axis = 1> (x) }
         <domain: "d", opset_import: ["" : 11]>
         f <axis> (a) => (b) { b = Softmax <axis: int = @axis> (a) }""")
-    found = run(proto, {"x": np.ones((2, 3, 4), np.float32)}, "reference")
+    found = run(proto, {"x": np.ones((2, 3, 4), np.float32)}, "evaluator")
     assert {name: float(leaves[0].data[0, 0, 0]) for name, leaves in found.items()} == {
         "y": pytest.approx(1 / 3),
         "z": pytest.approx(1 / 12),
     }
 
 
-@pytest.mark.parametrize("engine", ["reference", "float64"])
-def test_what_is_corrected_is_so_in_functions_that_call_others(engine: Kind) -> None:
+def test_what_is_corrected_is_so_in_functions_that_call_others() -> None:
     """With attributes of the calls."""
     proto = proto_from_text("""<ir_version: 8, opset_import: ["" : 17, "d" : 1]>
         g (float[1, 5, 4, 4] x) => (y)
@@ -1013,4 +1012,4 @@ def test_what_is_corrected_is_so_in_functions_that_call_others(engine: Kind) -> 
         <domain: "d", opset_import: ["" : 17]>
         h (a) => (b) { b = LRN <size = 3> (a) }""")
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 5, 4, 4)).astype(np.float32)}
-    assert are_equal(run(proto, feeds), run(proto, feeds, engine))
+    assert are_equal(run(proto, feeds), run(proto, feeds, "evaluator"))

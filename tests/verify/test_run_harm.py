@@ -189,16 +189,6 @@ def test_a_library_that_crashes_when_it_is_loaded_is_refused(save: Save, tmp_pat
         verify_equivalence(path, path, Check(custom_ops=(library,)))
 
 
-@pytest.mark.long
-def test_a_third_opinion_on_a_kernel_is_that_of_its_body(save: Save, harm: Path) -> None:
-    """A kernel that copies where the body negates: the models are equal, the kernel is wrong."""
-    path = save(MODEL.format(kind=COPY).replace("Identity", "Neg"))
-
-    result = verify_equivalence(path, path, Check(custom_ops=(harm,), third_opinion=True))
-
-    assert {(o.agrees_with, o.models_agree) for o in result.opinions} == {("original", True)}
-
-
 @contextmanager
 def start(folder: Path, *args: object) -> Iterator[subprocess.Popen[str]]:
     """Run dpl in *folder*; a test that gave up does not wait for a kernel that hangs."""
