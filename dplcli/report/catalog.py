@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.catalog.finding import lacks_examples
@@ -15,7 +16,6 @@ from dplcli.ir.traversal import behind_identities
 from dplcli.keys import keys
 from dplcli.report.document import (
     Case,
-    Chapter,
     Document,
     Drawn,
     DrawnModel,
@@ -29,7 +29,7 @@ from dplcli.report.layout import Group, Text, TextTable, joined
 from dplcli.report.tables import few, note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dplcli.catalog.lint import Problem
@@ -189,11 +189,14 @@ def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose
     counts = Counter(trial.verdict for trial in trials)
     verdict = f"{counts['passed']} passed, {counts['failed']} failed"
     verdict += f", {counts['not tried']} not tried" if counts["not tried"] else ""
-    parts = _trial_parts(trials, verbose=verbose)
-    if any(map(lacks_examples, catalogs)):
-        parts += [Text(), Text(_IN_SOURCES)]
+    end = [Text(), Text(_IN_SOURCES)] if any(map(lacks_examples, catalogs)) else []
+
+    def said(*, verbose: bool) -> Part:
+        return Group(*_trial_parts(trials, verbose=verbose), *end, Text(), Text(f"{verdict}."))
+
     return Document(
-        text=Group(*parts, Text(), Text(f"{verdict}.")),
+        text=said(verbose=verbose),
+        full=partial(said, verbose=True),
         of=TrialList(counts["failed"], counts["not tried"], trials),
         command="dpl patterns test",
         subject=", ".join(catalogs),
@@ -370,30 +373,15 @@ def explain_document(
         verdict = f"{outcome.verdicts[0].node.op_type} {outcome.verdicts[0].node.label}"
     return Document(
         text=_explanation_text(outcome, verbose=verbose),
+        full=partial(_explanation_text, outcome, verbose=True),
         of=outcome,
         command="dpl explain",
         subject=outcome.label,
         verdict=verdict,
         is_idle=not matching,
         notes=outcome.notes,
-        chapters=lambda: _explained_chapters(outcome),
         draws=lambda: _drawn_traces(outcome, file),
     )
-
-
-def _explained_chapters(outcome: ExplainOutcome) -> Iterator[Chapter]:
-    """Yield a table of the rules, and what is said of each, with its whole pattern."""
-    if outcome.rules:
-        yield Chapter("Rules", _summary(outcome.rules))
-    shown = _shown(outcome.rules)
-    if len(shown) < len(outcome.rules):
-        rows = [(i.rule.qualified_name, ", ".join(i.missing)) for i in outcome.rules if i.missing]
-        yield Chapter("What the model lacks", TextTable("rule", "every match needs", rows=rows))
-    for item in shown:
-        if lines := _details(item, verbose=True):
-            yield Chapter(item.rule.qualified_name, Group(*lines[2:]))
-    for verdict in outcome.verdicts:
-        yield Chapter(verdict.rule.qualified_name, Group(*_verdict_lines(verdict, verbose=True)))
 
 
 def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
@@ -469,7 +457,7 @@ def _shown(rules: Sequence[RuleExplanation]) -> Sequence[RuleExplanation]:
 
 def _summary(rules: Sequence[RuleExplanation]) -> Part:
     figures = ("candidates", "matched", "taken", "refused")
-    table = TextTable("rule", *figures, right=figures)
+    table = TextTable("rule", *figures, right=figures, title="Rules")
     for item in rules:
         stages = ", ".join(f"{count} by {stage}" for stage, count in item.refused.items())
         counts = map(str, (item.candidates, item.matched, item.taken))

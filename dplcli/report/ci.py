@@ -11,13 +11,15 @@ from xml.etree import ElementTree as ET
 
 from dplcli.escaping import code, markdown, one_line, visible
 from dplcli.report import tables
-from dplcli.report.document import Case, chosen_layers, versions
+from dplcli.report.document import Case, versions
+from dplcli.report.layout import Bars, TextTable, blocks_of, mood_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dplcli.report.document import Document, Finding, SourceLocation
-    from dplcli.verify import OutputComparison, VerificationResult
+    from dplcli.report.layout import Cell
+    from dplcli.verify import OutputComparison
 
     Json = dict[str, Any]
 
@@ -218,8 +220,7 @@ def _artifact(file: str) -> Json:
 
 
 _MOST_ROWS = 50
-_SYMBOLS = {True: "✅", False: "❌"}
-_LEVELS = {"error": "❌", "warning": "⚠️", "note": "▫️"}
+_SYMBOLS = {"yes": "✅ ", "no": "❌ ", "warn": "⚠️ "}
 
 
 def markdown_text(document: Document) -> str:
@@ -229,101 +230,36 @@ def markdown_text(document: Document) -> str:
 
 def _lines(document: Document) -> Iterator[str]:
     yield "<!-- dpl report -->"  # tells dpl that it may replace the file
-    mark = "" if document.ok and document.is_idle else f"{_SYMBOLS[document.ok]} "
-    yield f"## {mark}{markdown(document.verdict)}"
+    mark = "no" if not document.ok else "" if document.is_idle else "yes"
+    yield f"## {_SYMBOLS.get(mark, '')}{markdown(document.verdict)}"
     yield ""
     yield f"{code(document.command)} of {code(document.subject)}"
-    lines = [f"- {_LEVELS['error']} {markdown(line)}" for line in document.failures]
-    lines += [f"- {_LEVELS['warning']} {markdown(line)}" for line in document.notes]
+    lines = [f"- {_SYMBOLS['no']}{markdown(line)}" for line in document.reasons]
     lines += [f"- {markdown(name)}: {markdown(value)}" for name, value in document.facts]
-    if lines:
-        yield from ("", *lines)
-    if (table := document.models) is not None:
-        names = zip(table.columns, table.is_right, strict=True)
-        headings = [f"-{name}" if right else name for name, right in names]
-        texts = [[markdown(getattr(c, "plain", str(c))) for c in row] for row in table.rows]
-        yield from _table("Models", headings, texts)
-    if document.verification is not None:
-        yield from _comparisons(document.verification)
-    layers = [
-        (_SYMBOLS[layer.ok], code(layer.name), code(layer.op_type), tables.percent(layer.share))
-        for layer in chosen_layers(document.layers, _MOST_ROWS)
-    ]
-    columns = ("", "value", "operator", "-of tolerance")
-    yield from _table("Values on the way", columns, layers, len(document.layers))
-    for section in document.sections:
-        rows = [(code(mark), code(text)) for mark, text in section.rows]
-        yield from _table(markdown(section.title), ("", "what"), rows)
-    failed = [
-        (_SYMBOLS[False], code(case.name), markdown(case.message))
-        for case in document.cases
-        if case.status in {"failed", "error"}
-    ]
-    yield from _table("What failed", ("", "what", "why"), failed)
-    uses = [(code(rule.name), str(rule.used), str(rule.refused)) for rule in document.rules]
-    yield from _table("Rules", ("rule", f"-{document.used}", "-refused"), uses)
-    findings = [
-        (
-            _LEVELS[finding.severity],
-            code(finding.rule),
-            "" if finding.place is None else code(f"{finding.place.file}:{finding.place.line}"),
-            markdown(finding.message),
-        )
-        for finding in document.findings
-    ]
-    yield from _table("Findings", ("", "rule", "place", "what"), findings)
+    for part in blocks_of(document.text):
+        if isinstance(part, TextTable):
+            yield from ("", *lines, *_table(part))
+            lines = []
+        elif part.plain.strip():
+            lines.append(f"- {_written(part)}")
+    yield from ("", *lines)
     said = ", ".join(f"{name} {version}" for name, version in versions().items())
     yield from ("", f"<sub>{markdown(said)}</sub>")
 
 
-def _comparisons(result: VerificationResult) -> Iterator[str]:
-    """Yield the tables of outputs and inputs."""
-    columns = ("", "output", "level", "-max abs", "-max rel", "-max ulp", "-of tolerance", "why")
-    outputs = [
-        (
-            _SYMBOLS[output.ok],
-            code(output.name),
-            output.level,
-            *tables.largest_errors(output),
-            tables.percent(tables.share_of_tolerance(output)),
-            markdown(output.reason or ""),
-        )
-        for output in tables.ranked(result.outputs)
-    ]
-    yield from _table("Outputs", columns, outputs)
-    yield from ("", f"Of the inputs ({markdown(result.fed)}) those that give the worst are shown.")
-    inputs = [
-        (
-            code(choice.name),
-            markdown(f"{choice.dtype} {list(choice.shape)}"),
-            f"{tables.value(choice.low)} to {tables.value(choice.high)}"
-            if choice.low is not None
-            else "",
-            markdown(choice.how),
-        )
-        for choice in result.inputs
-    ]
-    yield from _table("Inputs", ("input", "type", "range", "how"), inputs)
-
-
-def _table(
-    title: str, columns: Sequence[str], rows: Sequence[Iterable[str]], of: int = 0
-) -> Iterator[str]:
-    """Yield a table under a heading; nothing if it has no row.
-
-    Args:
-        title: The heading.
-        columns: The headings; a dash in front marks a column of numbers.
-        rows: The rows.
-        of: The number of all rows, if *rows* are not all.
-    """
-    if not rows:
+def _table(table: TextTable) -> Iterator[str]:
+    """Yield a table under its title; nothing if it has no row."""
+    if not table.rows:
         return
-    yield from ("", f"### {title}", "")
-    yield f"| {' | '.join(column.removeprefix('-') for column in columns)} |"
-    yield f"| {' | '.join('---:' if column.startswith('-') else '---' for column in columns)} |"
-    for row in rows[:_MOST_ROWS]:
-        yield f"| {' | '.join(row)} |"
-    left = max(of, len(rows)) - _MOST_ROWS
-    if left > 0:
+    yield from ("", *([f"### {markdown(table.title)}", ""] if table.title else []))
+    yield f"| {' | '.join(map(markdown, table.columns))} |"
+    yield f"| {' | '.join('---:' if right else '---' for right in table.is_right)} |"
+    for row in table.worst_first()[:_MOST_ROWS]:
+        yield f"| {' | '.join(map(_written, row))} |"
+    if (left := len(table.rows) - _MOST_ROWS) > 0:
         yield from ("", f"and {left} more.")
+
+
+def _written(cell: Cell) -> str:
+    plain = cell.text(is_ascii=False) if isinstance(cell, Bars) else getattr(cell, "plain", cell)
+    return f"{_SYMBOLS.get(mood_of(cell), '')}{markdown(str(plain).strip())}"

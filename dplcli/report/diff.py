@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.diff import FACETS, sentences
@@ -17,11 +18,9 @@ from dplcli.report.document import (
     DrawnModel,
     DrawnStep,
     Finding,
-    Section,
     drawn_layers,
     equivalence,
     key_of,
-    layer_errors,
     power_facts,
     read_place,
     rule_uses,
@@ -119,6 +118,7 @@ def rules_document(
     skipped = {step.rule: "it builds on a rule found wrong" for step in outcome.unjudged}
     return Document(
         text=_rules_text(outcome, verbose=verbose),
+        full=partial(_rules_text, outcome, verbose=True),
         of=outcome,
         command="dpl bisect",
         subject=outcome.label,
@@ -136,10 +136,6 @@ def rules_document(
         findings=tuple(
             Finding("equivalence", "error", rule, message, read_place(origins[rule], named))
             for rule, message in wrong
-        ),
-        sections=tuple(
-            Section(f"Cause {number}: {', '.join(cause.rules)}", _rows(cause))
-            for number, cause in enumerate(outcome.causes, 1)
         ),
         draws=lambda: _drawn_causes(outcome.causes, file),
     )
@@ -264,14 +260,10 @@ def models_document(
         verbose: Whether the text lists all values that were compared.
     """
     result, place = outcome.verification, outcome.place
-    parted, sections = "", tuple[Section, ...]()
-    if place is not None:
-        parted = f"they part at {_named(place)}: {place.reason}"
-        marked = zip("-+", place.nodes, strict=True)
-        rows = tuple((mark, node) for mark, nodes in marked for node in nodes)
-        sections = (Section("Where they part", rows),)
+    parted = "" if place is None else f"they part at {_named(place)}: {place.reason}"
     return Document(
         text=_models_text(outcome, verbose=verbose),
+        full=partial(_models_text, outcome, verbose=True),
         of=outcome,
         command="dpl bisect",
         subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
@@ -287,8 +279,7 @@ def models_document(
             *_reproducers([None if place is None else place.reproducer]),
         ),
         verification=result,
-        layers=layer_errors(outcome.layers),
-        sections=sections,
+        layers=outcome.layers,
         draws=lambda: drawn_layers(files, outcome.layers),
     )
 
@@ -367,9 +358,9 @@ def diff_document(
     """
     difference = outcome.difference
     counts, remark = difference.counts, _not_counted(difference)
-    found = list(_sections(difference))
     return Document(
-        text=_diff_text(outcome, found, remark, None if verbose else _SHOWN),
+        text=_diff_text(outcome, remark, None if verbose else _SHOWN),
+        full=partial(_diff_text, outcome, remark, None),
         of=outcome,
         command="dpl diff",
         subject=" and ".join(outcome.labels),
@@ -379,27 +370,18 @@ def diff_document(
             (words[True], f"{counts[kind]:,}") for kind, words in _WORDS.items() if counts[kind]
         ),
         notes=(remark,) if remark else (),
-        sections=tuple(
-            Section(
-                f"{each.title}: {each.size}" if each.size else each.title,
-                tuple(line for kind in each.kinds for line in kind.lines),
-            )
-            for each in found
-        ),
         draws=lambda: Drawn() if files is None else drawn_models(outcome, files),
     )
 
 
-def _diff_text(
-    outcome: outcomes.DiffOutcome, sections: Iterable[DiffSection], remark: str, shown: int | None
-) -> Part:
+def _diff_text(outcome: outcomes.DiffOutcome, remark: str, shown: int | None) -> Part:
     """Return the verdict, the differences by graph, and a remark on those that do not count."""
     is_equal, verdict = outcome.difference.is_equal, _verdict(outcome.difference)
     joined = " and " if is_equal else " -> "
     said = f" are {verdict}." if is_equal else f": {verdict}."
     style = "green" if is_equal else "bold"
     parts: list[Part] = [Text(f"{joined.join(outcome.labels)}{said}", style=style)]
-    for section in sections:
+    for section in _sections(outcome.difference):
         title = Text(section.title, style="bold")
         if section.size:
             title.append(f"  {section.size}", style="dim not bold")

@@ -7,6 +7,7 @@ import platform
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -115,34 +116,6 @@ class RuleUse(NamedTuple):
     reason: str = ""
 
 
-class LayerError(NamedTuple):
-    """How far one value on the way to the outputs is from the original's.
-
-    Attributes:
-        name: The value's name in the original.
-        op_type: The operator that makes it.
-        share: Largest error as a share of the tolerance; None if it has no meaning.
-        ok: Whether it is within the tolerance.
-    """
-
-    name: str
-    op_type: str
-    share: float | None
-    ok: bool
-
-
-class Section(NamedTuple):
-    """The differences of one graph, or of one kind.
-
-    Attributes:
-        title: The heading.
-        rows: A mark and a text for each: ``+`` is added, ``-`` removed, ``~`` changed.
-    """
-
-    title: str
-    rows: tuple[tuple[str, str], ...]
-
-
 class DrawnModel(NamedTuple):
     """A model whose graph a page shows. Nodes go by their scope and the name of the first output.
 
@@ -211,18 +184,6 @@ def key_of(node: Node) -> NodeKey:
     return scope_of(node.graph), output
 
 
-class Chapter(NamedTuple):
-    """What a page lists in full, where a terminal shows the most important of it.
-
-    Attributes:
-        title: The heading.
-        part: The tables and sentences.
-    """
-
-    title: str
-    part: Part
-
-
 @dataclass(frozen=True, kw_only=True)
 class Document:
     """A report before it takes a form: text, JSON, JUnit, SARIF, Markdown or a page.
@@ -245,10 +206,8 @@ class Document:
         rules: What became of each rule that did anything.
         cases: What was tried, apart from the comparison.
         findings: What to look at in catalogues.
-        layers: How the values on the way compare, in order of computation.
-        sections: The differences of two models.
-        models: A row for each of many models; None for one.
-        chapters: Makes what a page lists beside all this.
+        layers: How the values on the way compare; None if they were not compared.
+        full: Makes what files list: all that a terminal shows if asked to; None for the text.
         draws: Tells which graphs a page shows.
         is_of_many: Whether it is about many models.
     """
@@ -268,10 +227,8 @@ class Document:
     rules: tuple[RuleUse, ...] = ()
     cases: tuple[Case, ...] = ()
     findings: tuple[Finding, ...] = ()
-    layers: tuple[LayerError, ...] = ()
-    sections: tuple[Section, ...] = ()
-    models: TextTable | None = None
-    chapters: Callable[[], Iterable[Chapter]] = tuple
+    layers: Layers | None = None
+    full: Callable[[], Part] | None = None
     draws: Callable[[], Drawn] = Drawn
     is_of_many: bool = False
 
@@ -285,6 +242,17 @@ class Document:
     def used(self) -> str:
         """What the numbers of rules count."""
         return "applied" if self.command in {"dpl rewrite", "dpl apply"} else "matches"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the answer is no, each reason once; where the result is says the rest."""
+        said = dict.fromkeys((*self.complaints, *self.failures))
+        return tuple(line for line in said if line != tables.NOTHING_WRITTEN)
+
+    def whole(self) -> Part:
+        """Return all that there is to say, for forms that are files."""
+        fed = () if self.verification is None else (tables.input_table(self.verification),)
+        return Group(self.text if self.full is None else self.full(), *fed)
 
     def json(self) -> dict[str, Any]:
         """Return the JSON that is written; `dplcli.report.schema` describes it."""
@@ -321,8 +289,14 @@ def verification_document(
     before: list[Part] = [tables.note(outcome.layers)] if isinstance(outcome.layers, str) else []
     if inside is not None:
         before = [tables.layer_table(inside), Text()]
+
+    def said(*, verbose: bool) -> Part:
+        found = tables.verification_report(result, verbose=verbose, with_outputs=True)
+        return Group(*before, found)
+
     return Document(
-        text=Group(*before, tables.verification_report(result, verbose=verbose, with_outputs=True)),
+        text=said(verbose=verbose),
+        full=partial(said, verbose=True),
         of=outcome,
         command="dpl verify",
         subject=subject,
@@ -333,8 +307,7 @@ def verification_document(
         notes=result.warnings,
         verification=result,
         cases=kernel_cases(result.kernels),
-        chapters=lambda: kernel_chapters(result.kernels),
-        layers=layer_errors(inside),
+        layers=inside,
         draws=lambda: drawn_layers(files, inside),
     )
 
@@ -348,13 +321,6 @@ def kernel_cases(report: KernelReport | None) -> tuple[Case, ...]:
         Case(group, item.call or item.function, "passed" if item.runs else "skipped", item.why)
         for item in report.partitions
     )
-
-
-def kernel_chapters(report: KernelReport | None) -> tuple[Chapter, ...]:
-    """Return the table of partitions, if kernels were asked for."""
-    if report is None:
-        return ()
-    return (Chapter(f"Partitions on {report.kernels.library}", tables.kernel_table(report)),)
 
 
 def drawn_layers(files: Sequence[Path | None], layers: Layers | None) -> Drawn:
@@ -391,14 +357,6 @@ def _error(layer: Layer) -> float:
     return share
 
 
-def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
-    """Return how far values on the way are from the original's; None is for no values."""
-    return tuple(
-        LayerError(each.original, each.op_type, tables.share_of_tolerance(each.comparison), each.ok)
-        for each in (() if layers is None else layers.layers)
-    )
-
-
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
     outcome: outcomes.ExtractOutcome
@@ -407,11 +365,11 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     | outcomes.RewriteOutcome,
     *,
     text: Part,
+    full: Callable[[], Part] | None = None,
     failures: Sequence[str],
     done: tuple[str, int],
     rules: Iterable[RuleUse] = (),
     findings: Iterable[Finding] = (),
-    chapters: Callable[[], Iterable[Chapter]] = tuple,
     original: Path | None = None,
     steps: Callable[[], Iterable[DrawnStep]] = tuple,
     marks: tuple[str, str] = ("removed", "added"),
@@ -429,7 +387,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
-        chapters: Makes what a page lists in full.
+        full: Makes what files list.
         original: The file of the model before.
         steps: Makes what led from it to the result.
         marks: What is to be seen of the nodes of steps, before and after; "" for nothing.
@@ -464,7 +422,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         rules=tuple(rules),
         findings=tuple(findings),
         cases=(*expectation_cases(getattr(outcome, "expected", ())), *kernel_cases(report)),
-        chapters=lambda: (*kernel_chapters(report), *chapters()),
+        full=full,
         draws=lambda: _before_and_after((original, made), steps(), marks),
     )
 
@@ -530,11 +488,6 @@ def findings_of(
         Finding(kind, "error", rule, message, read_place(origins.get(rule, ""), catalogs))
         for kind, rule, message in messages
     )
-
-
-def chosen_layers(layers: Sequence[LayerError], most: int) -> list[LayerError]:
-    """Choose *most* of *layers*: those that differ come first, each in order of computation."""
-    return sorted(layers, key=lambda layer: layer.ok)[:most]
 
 
 def equivalence(result: VerificationResult) -> str:

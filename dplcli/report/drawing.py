@@ -1,26 +1,24 @@
 """A picture of a model as a drawing that nothing needs to be run for: SVG, DOT and Mermaid.
 
-What is open is drawn as a frame round what is in it. SVG is laid out here, one open box after the
-other as on the page (:mod:`dplcli.report.view`); Graphviz and Mermaid lay out what they are given.
+What is open is drawn as a frame round what is in it. Graphviz and Mermaid lay out what they are
+given; SVG is what Graphviz makes of DOT.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, shortened
 from dplcli.escaping import one_line
-from dplcli.report import layers
-from dplcli.report.layers import Band, Spot
-from dplcli.report.page import templates
 from dplcli.report.picture import Box, summary, values_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Node, Value
     from dplcli.ir.types import Shape
@@ -314,171 +312,38 @@ def mermaid(picture: Picture, opened: Opened) -> str:
         raise UsageError(
             f"{len(edges):,} edges and {len(text):,} characters are more than Mermaid draws "
             f"({_MOST_MERMAID_EDGES} and {_MOST_MERMAID_TEXT:,})",
-            hint=f"{_WAY_OUT}; or write .svg",
+            hint=f"{_WAY_OUT}; or write .dot",
         )
     return text
 
 
-def _tinted(kind: str, share: float = 0.13) -> str:
+def _tinted(kind: str) -> str:
     """Return the colour of a class, mixed with white."""
     colour = COLOURS[kind]
     if kind == "value":
         return "#ffffff"
     parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(255 + (part - 255) * share):02x}" for part in parts)
+    return "#" + "".join(f"{round(255 + (part - 255) * 0.13):02x}" for part in parts)
 
 
-# SVG: open parts are laid out one by one, inner ones first, and drawn into each other.
-
-
-_PAD = 14.0
-_HEADER = 28.0
-_HUB = 6
-_BOLD, _PLAIN = 7.9, 6.6
-"""How wide a letter is, about; there is no font here to ask."""
-
-
-class _Layout(NamedTuple):
-    """An open part that is laid out.
-
-    Attributes:
-        width: How wide it is.
-        height: How high.
-        spots: Where what is in it is.
-        paths: The edges, as SVG has them, and whether each ends at something to see.
-        hints: The words for those that are not drawn: above a part, where and which.
-        ports: How far from the left each port is.
-    """
-
-    width: float
-    height: float
-    spots: dict[_Part, Spot]
-    paths: list[tuple[str, bool]]
-    hints: list[tuple[float, float, str]]
-    ports: dict[_Part, float]
-
-
-_Edge: TypeAlias = tuple[_Part, _Part, _Part, _Part]
-"""The parts at both ends, and the ports of theirs, or again the parts."""
+# SVG: Graphviz lays it out.
 
 
 def svg(picture: Picture, opened: Opened) -> str:
-    """Return a drawing."""
-    scene = _Drawer(picture, opened).scene()
-    layouts: dict[_Part, _Layout] = {}
-    for part in reversed([scene, *scene.parts()]):
-        if part.inner is not None:
-            layouts[part] = _laid_out(part, layouts, header=0.0 if part is scene else _HEADER)
-    pending: list[tuple[_Part, float, float]] = [(scene, 0.0, 0.0)]
-    groups = []
-    for part, left, top in pending:  # which grows
-        layout = layouts[part]
-        frames = [_frame(inner, spot) for inner, spot in layout.spots.items()]
-        groups.append({"left": left, "top": top, "layout": layout, "frames": frames})
-        opened_parts = [item for item in layout.spots.items() if item[0].inner is not None]
-        pending += [(inner, left + spot.x, top + spot.y) for inner, spot in opened_parts]
-    template = templates().get_template("drawing.svg.j2")
-    return template.render(title=one_line(picture.label), whole=layouts[scene], groups=groups)
+    """Return a drawing.
 
-
-def _frame(part: _Part, spot: Spot) -> dict[str, object]:
-    is_open = part.inner is not None
-    return {
-        "spot": spot,
-        "radius": spot.height / 2 if part.kind == "value" else 9 if is_open else 5,
-        "fill": _tinted(part.kind, 0.05 if is_open else 0.13),
-        "colour": COLOURS[part.kind],
-        "is_open": is_open,
-        "words": _words(part)[: 1 if is_open else None],
-    }
-
-
-def _size(part: _Part, layouts: Mapping[_Part, _Layout]) -> tuple[float, float]:
-    if part in layouts:
-        return layouts[part].width, layouts[part].height
-    if part.is_port:
-        return 8.0, 0.0
-    first, *rest = _words(part)
-    widest = max([len(first) * _BOLD, *(len(word) * _PLAIN for word in rest)])
-    return max(72.0, widest + 24), 30.0 + 16 * len(rest)
-
-
-def _laid_out(part: _Part, layouts: Mapping[_Part, _Layout], *, header: float) -> _Layout:
-    inner = part.inner or []
-    holder = {port: each for each in inner for port in (*each.ins.values(), *each.outs.values())}
-    edges = [(holder.get(a, a), holder.get(b, b), a, b) for a, b in part.edges]
-    drawn, hinted = _without_hubs(edges)
-    tops, bottoms = list(part.ins.values()), list(part.outs.values())
-    sizes = {each: _size(each, layouts) for each in (*tops, *inner, *bottoms)}
-    pairs = list(dict.fromkeys((start, end) for start, end, _, _ in drawn))
-    graph = layers.laid_out(sizes, pairs, tops, bottoms)
-    label = len(_words(part)[0]) * _BOLD + 2 * _PAD if header else 0.0
-    width = max(graph.width + 2 * _PAD, label)
-    left, above = (width - graph.width) / 2, header + _PAD
-    height = graph.height + above + _PAD
-    spots = {
-        each: spot._replace(x=spot.x + left, y=spot.y + above) for each, spot in graph.spots.items()
-    }
-    for side, y in ((tops, header), (bottoms, height)):
-        for port in side:
-            spots[port] = spots[port]._replace(y=y)
-    ports = {port: spots[port].x + spots[port].width / 2 for port in (*tops, *bottoms)}
-    paths = [(f"M{ports[port]:.1f},0L{ports[port]:.1f},{header:.1f}", False) for port in tops]
-    for start, end, first, last in drawn:
-        route = [
-            Band(band.x + left, band.top + above, band.bottom + above)
-            for band in graph.routes[start, end]
-        ]
-        x0, x1 = (_end(*each, spots, layouts) for each in ((start, first), (end, last)))
-        shape = _curve(route, spots[start], spots[end], x0, x1)
-        paths.append((shape, not last.is_port))
-    seen = {each: spots[each] for each in inner}
-    return _Layout(width, height, seen, paths, _hints(hinted, spots), ports)
-
-
-def _without_hubs(edges: list[_Edge]) -> tuple[list[_Edge], list[_Edge]]:
-    """Leave out most edges of what very many read, as the page does; return both kinds."""
-    beside: dict[_Part, list[_Edge]] = defaultdict(list)
-    for edge in edges:
-        beside[edge[0]].append(edge)
-    hubs = {edge for group in beside.values() if len(group) > _HUB for edge in group[2:]}
-    drawn = [edge for edge in edges if edge not in hubs]
-    joined = {end for edge in drawn for end in edge[:2]}
-    hinted = [edge for edge in edges if edge in hubs and edge[1] in joined]
-    return [edge for edge in edges if edge not in set(hinted)], hinted
-
-
-def _hints(hinted: Iterable[_Edge], spots: Mapping[_Part, Spot]) -> list[tuple[float, float, str]]:
-    names: dict[_Part, list[str]] = defaultdict(list)
-    for start, end, _, _ in hinted:
-        names[end].append(_words(start)[0])
-    texts = {
-        end: f"↓ {one_line(first, 16)}" + (f" +{len(rest)}" if rest else "")
-        for end, (first, *rest) in names.items()
-    }
-    return [(spots[end].x + 4, spots[end].y - 5, text) for end, text in texts.items()]
-
-
-def _end(
-    part: _Part, port: _Part, spots: Mapping[_Part, Spot], layouts: Mapping[_Part, _Layout]
-) -> float:
-    """Return where an edge ends: in the middle of a part, or at a port of an open one."""
-    if part in layouts and port in layouts[part].ports:
-        return spots[part].x + layouts[part].ports[port]
-    return spots[part].x + spots[part].width / 2
-
-
-def _curve(route: list[Band], start: Spot, end: Spot, x0: float, x1: float) -> str:
-    """Return an edge that runs straight past each layer, and bends between them."""
-    is_down = route[0].bottom <= route[-1].top
-    points = [(band.x, y) for band in route for y in (band[1:] if is_down else band[:0:-1])]
-    points[:2] = [(x0, start.y + start.height * is_down), (x0, points[1][1])]
-    points[-2:] = [(x1, points[-2][1]), (x1, end.y + end.height * (not is_down))]
-    shape = "M{:.1f},{:.1f}".format(*points[0])
-    for (ax, ay), (bx, by) in pairwise(points):
-        middle = (ay + by) / 2
-        if abs(ax - bx) >= 0.5:  # noqa: PLR2004  # less cannot be seen
-            shape += f"C{ax:.1f},{middle:.1f} {bx:.1f},{middle:.1f} {bx:.1f},{by:.1f}"
-        elif ay != by:
-            shape += f"L{bx:.1f},{by:.1f}"
-    return shape
+    Raises:
+        UsageError: Graphviz is not installed, or cannot draw it.
+    """
+    program = shutil.which("dot")
+    if program is None:
+        raise UsageError(
+            "Graphviz lays out drawings, and its program dot is not here",
+            hint="install graphviz; or write .html, .dot or .mmd",
+        )
+    text = dot(picture, opened).encode("utf-8", "backslashreplace")
+    done = subprocess.run([program, "-Tsvg"], input=text, capture_output=True, check=False)  # noqa: S603  # a fixed command
+    if done.returncode:
+        raise UsageError(f"dot cannot draw it: {shortened(done.stderr.decode(errors='replace'))}")
+    head, mark, rest = done.stdout.decode().partition("<svg")
+    return f"{head}<!-- drawn by dpl -->\n{mark}{rest}"

@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from dplcli.escaping import one_line, visible
-from dplcli.report.document import chosen_layers, versions
-from dplcli.report.layout import Bars, Group, Text, TextTable
+from dplcli.report.document import versions
+from dplcli.report.layout import Bars, TextTable, blocks_of, mood_of
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
-from dplcli.report.tables import error_bins, number, percent, ranked, share_of_tolerance, value
+from dplcli.report.tables import error_bins, ranked, share_of_tolerance
 from dplcli.report.view import SCRIPTS, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.report.document import Document
-    from dplcli.report.layout import Cell, Part
+    from dplcli.report.layout import Cell, Text
     from dplcli.verify import OutputComparison
 
 _MOST_DRAWN = 40
 _MOST_HISTOGRAMS = 24
-_MOST_REASONS = 10
 _LONGEST = 2_000
 _LONGEST_CELL = 400
 _WRITTEN = 100
@@ -83,13 +82,6 @@ class Paragraph(NamedTuple):
     mood: str
 
 
-class PageChapter(NamedTuple):
-    """A heading, and what stands below it."""
-
-    title: str
-    parts: Sequence[PageTable | Paragraph]
-
-
 class HistogramDrawing(NamedTuple):
     """The histogram of one output.
 
@@ -130,7 +122,7 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     """
     graphs = graphs or PageGraphs()
     drawn_by = [static(name) for name in SCRIPTS] if graphs.records else []
-    result = document.verification
+    result, layers = document.verification, document.layers
     outputs = ranked(result.outputs) if result is not None else []
     levels = () if result is None else result.levels
     drawn = _drawable(outputs)
@@ -141,19 +133,13 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     return environment.get_template("report.html.j2").render(
         document=document,
         mood="no" if not document.ok else "" if document.is_idle else "yes",
-        result=result,
-        outputs=outputs,
-        output_table=_output_table(outputs),
-        reasons=[output for output in outputs if output.reason],
-        most_reasons=_MOST_REASONS,
+        levels=levels,
         shares=Markup(share_plot(drawn, levels)) if drawn else "",  # noqa: S704  # our own plot
         drawn=len({output.name for output in drawn}),
-        missed=() if result is None or result.power is None else result.power.missed,
         named=len({output.name for output in outputs}),
         histograms=_histograms(outputs),
-        layers=Markup(layer_plot(document.layers)) if document.layers else "",  # noqa: S704  # our own plot
-        layer_table=_layer_table(document),
-        chapters=list(_chapters(document)),
+        layers="" if layers is None else Markup(layer_plot(layers.layers)),  # noqa: S704  # our own plot
+        parts=list(map(_page_part, blocks_of(document.whole()))),
         versions=versions(),
         scripts=[*drawn_by, script],
         graphs=graphs,
@@ -165,135 +151,23 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     )
 
 
-# Tables.
+# What a terminal shows, as a page has it.
 
 
-def _name(text: str) -> PageCell:
-    return PageCell(one_line(text, _LONGEST_CELL))
-
-
-def _output_table(outputs: Sequence[OutputComparison]) -> PageTable:
-    numbers = ("of tolerance", "max abs", "max rel", "max ulp", "rtol", "atol")
-    rows: list[tuple[Cell, ...]] = [
-        (
-            each.name,
-            each.level + (" (same level)" if each.baseline != "disable" else ""),
-            _judged(ok=each.ok),
-            percent(share_of_tolerance(each)),
-            *map(number, (each.max_abs, each.max_rel)),
-            "" if each.max_ulp is None else f"{each.max_ulp:,}",
-            *map(number, (each.rtol, each.atol)),
-            f"{each.dtype} {list(each.shape)}",
-        )
-        for each in outputs
-    ]
-    table = TextTable("output", "level", "verdict", *numbers, "type", right=numbers, rows=rows)
-    return _table(table, "Outputs at each level")
-
-
-def _judged(*, ok: bool) -> Text:
-    return Text("✓ ok", "green") if ok else Text("✗ differs", "red")
-
-
-def _layer_table(document: Document) -> PageTable:
-    columns = ("value", "operator", "verdict", "of tolerance")
-    rows = [
-        (each.name, each.op_type, _judged(ok=each.ok), percent(each.share))
-        for each in chosen_layers(document.layers, len(document.layers))
-    ]
-    return _table(TextTable(*columns, right=columns[-1:], rows=rows), "Values on the way")
-
-
-def _chapters(document: Document) -> Iterator[PageChapter]:
-    """Yield what was found and done, and what was fed, as tables."""
-    moods = {"+": "yes", "-": "no"}
-    for section in document.sections:
-        changes = [
-            (PageCell(mark, moods.get(mark, "")), _name(text)) for mark, text in section.rows
-        ]
-        table = PageTable("Differences", [("change", "short"), ("what", "text")], changes)
-        yield PageChapter(section.title, [table])
-    if document.rules:
-        yield PageChapter("Rules", [_rule_table(document)])
-    if document.findings:
-        yield PageChapter("Findings", [_finding_table(document)])
-    for chapter in document.chapters():
-        if parts := list(_parts(chapter.part, chapter.title)):
-            yield PageChapter(chapter.title, parts)
-    if document.verification is not None and document.verification.inputs:
-        rows = [
-            (
-                each.name,
-                f"{each.dtype} {list(each.shape)}",
-                value(each.low),
-                value(each.high),
-                each.how,
-            )
-            for each in document.verification.inputs
-        ]
-        limits, how = ("lowest", "highest"), "how it was chosen"
-        inputs = TextTable("input", "type", *limits, how, right=limits, prose=(how,), rows=rows)
-        yield PageChapter("Inputs", [_table(inputs, "Inputs")])
-
-
-def _rule_table(document: Document) -> PageTable:
-    rows: list[tuple[str, ...]]
-    rows = [(each.name, f"{each.used:,}", f"{each.refused:,}") for each in document.rules]
-    reasons = [(each.reason,) for each in document.rules]
-    columns, prose = ["rule", document.used, "refused"], "most frequent reason"
-    if any(reason for (reason,) in reasons):
-        rows = [row + reason for row, reason in zip(rows, reasons, strict=True)]
-        columns.append(prose)
-    return _table(TextTable(*columns, right=columns[1:3], prose=(prose,), rows=rows), "Rules")
-
-
-def _finding_table(document: Document) -> PageTable:
-    columns = [("rule", "name"), ("severity", "short"), ("place", "short"), ("what", "text")]
-    rows = [
-        (
-            _name(each.rule),
-            PageCell(each.severity, {"error": "no", "warning": "warn"}.get(each.severity, "")),
-            _name("" if each.place is None else f"{each.place.file}:{each.place.line}"),
-            PageCell(visible(each.message, _LONGEST)),
-        )
-        for each in document.findings
-    ]
-    return PageTable("Findings", columns, rows)
-
-
-def _parts(part: Part, caption: str) -> Iterator[PageTable | Paragraph]:
-    """Yield the tables and sentences of what a terminal would show."""
-    if isinstance(part, Group):
-        for each in part.parts:
-            yield from _parts(each, caption)
-    elif isinstance(part, TextTable):
-        if part.rows:
-            yield _table(part, caption)
-    elif part.plain.strip():
-        yield Paragraph(one_line(part.plain, None).strip(), _mood(part))
-
-
-def _table(part: TextTable, caption: str) -> PageTable:
+def _page_part(part: Text | TextTable) -> PageTable | Paragraph:
+    if not isinstance(part, TextTable):
+        return Paragraph(one_line(part.plain, None).strip(), mood_of(part))
     columns: list[tuple[str, str]] = []
     for title, is_right, is_prose in zip(part.columns, part.is_right, part.is_prose, strict=True):
         is_first = not any(look == "name" for _, look in columns)
         short = "name" if is_first else "short"
         columns.append((title or "no.", "number" if is_right else "text" if is_prose else short))
-    return PageTable(caption, columns, [tuple(map(_cell, row)) for row in part.rows])
+    return PageTable(part.title, columns, [tuple(map(_cell, row)) for row in part.worst_first()])
 
 
 def _cell(cell: Cell) -> PageCell:
-    if isinstance(cell, Bars):
-        return PageCell(cell.text(is_ascii=False))
-    return _name(cell) if isinstance(cell, str) else PageCell(_name(cell.plain).text, _mood(cell))
-
-
-_MOODS = {"red": "no", "green": "yes", "yellow": "warn", "dim": "muted"}
-
-
-def _mood(text: Text) -> str:
-    words = str(text.style).split()
-    return next((_MOODS[word] for word in words if word in _MOODS), "")
+    plain = cell.text(is_ascii=False) if isinstance(cell, Bars) else getattr(cell, "plain", cell)
+    return PageCell(one_line(str(plain), _LONGEST_CELL), mood_of(cell))
 
 
 # Plots.

@@ -81,6 +81,7 @@ class TextTable:
         right: The columns that hold numbers.
         prose: The columns that hold sentences or lists. Only these are broken, at blanks.
         rows: The rows, with a cell for each column; :meth:`add_row` adds more.
+        title: What it lists: the heading in files; a terminal shows none.
 
     Attributes:
         is_right: For each column, whether it holds numbers.
@@ -93,7 +94,9 @@ class TextTable:
         right: Iterable[str] = (),
         prose: Iterable[str] = (),
         rows: Iterable[Sequence[Cell]] = (),
+        title: str = "",
     ) -> None:
+        self.title = title
         self.show_header = any(columns)
         self.rows = list(rows)
         self.columns = columns
@@ -103,6 +106,10 @@ class TextTable:
     def add_row(self, *cells: Cell) -> None:
         """Add a row, with a cell for each column."""
         self.rows.append(cells)
+
+    def worst_first(self) -> list[Sequence[Cell]]:
+        """Return the rows, those with something red first: others may be cut off."""
+        return sorted(self.rows, key=lambda row: not any(mood_of(cell) == "no" for cell in row))
 
     def lines(self, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
         """Yield the lines, at most *width* characters long; None stands for any length.
@@ -175,21 +182,37 @@ Cell: TypeAlias = str | Text | Bars
 Part: TypeAlias = Text | TextTable | Group
 
 
-def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
-    """Yield the lines of a report, at most *width* characters long; None stands for any length.
+_MOODS = {"red": "no", "green": "yes", "yellow": "warn", "dim": "muted"}
+
+
+def mood_of(cell: Cell) -> str:
+    """Return what the colour of a text says: 'yes', 'no', 'warn' or 'muted'; "" for nothing."""
+    words = str(cell.style).split() if isinstance(cell, Text) else ()
+    return next((_MOODS[word] for word in words if word in _MOODS), "")
+
+
+def blocks_of(part: Part) -> Iterator[Text | TextTable]:
+    """Yield the lines and tables of a report, one below the other.
 
     Raises:
         TypeError: A part of it is of no class of this module.
     """
     if isinstance(part, Group):
         for each in part.parts:
-            yield from lines_of(each, width, is_ascii=is_ascii)
-    elif isinstance(part, TextTable):
-        yield from map(_inert, part.lines(width, is_ascii=is_ascii))
-    elif isinstance(part, Text):
-        yield from map(_inert, [part] if width is None else _broken(part, width))
+            yield from blocks_of(each)
+    elif isinstance(part, (Text, TextTable)):
+        yield part
     else:
         raise TypeError(f"{part!r} is no part of a report")
+
+
+def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
+    """Yield the lines of a report, at most *width* characters long; None stands for any length."""
+    for each in blocks_of(part):
+        if isinstance(each, TextTable):
+            yield from map(_inert, each.lines(width, is_ascii=is_ascii))
+        else:
+            yield from map(_inert, [each] if width is None else _broken(each, width))
 
 
 def plain_text(part: Part) -> str:

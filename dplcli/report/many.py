@@ -11,10 +11,10 @@ from dplcli.escaping import one_line
 from dplcli.keys import keys
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
-from dplcli.report.document import Case, Chapter, Document, RuleUse
+from dplcli.report.document import Case, Document, RuleUse
 from dplcli.report.json import published
 from dplcli.report.layout import Group, Text, TextTable, lines_of
-from dplcli.report.tables import NOTHING_WRITTEN, percent, share_of_tolerance
+from dplcli.report.tables import note, percent, share_of_tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,13 +39,11 @@ def answer_of(
         with_record: Whether the JSON is wanted, too.
         with_text: Whether what a terminal would show is.
     """
-    reasons = dict.fromkeys((*document.complaints, *document.failures))
-    reasons.pop(NOTHING_WRITTEN, None)  # of many, the table says which have results
     return ModelAnswer(
         label=label,
         status="yes" if document.ok else "no",
         verdict=document.verdict,
-        messages=tuple(reasons),
+        messages=document.reasons,
         notes=document.notes,
         figures=_figures(document),
         rules=tuple((rule.name, rule.used, rule.refused) for rule in document.rules),
@@ -93,6 +91,7 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
             told += [Text(answer.label, style="bold")]
             told += [*(Text(line, whole=True) for line in answer.lines), Text()]
     end = Text(f"{verdict}.", style="bold red" if bad else "bold green")
+    notes = tuple(about(answer, line) for answer in answers for line in answer.notes)
     return Document(
         text=Group(*told, table, Text(), end),
         of=Answers(command, answers, totals),
@@ -102,12 +101,11 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
         subject=models,
         verdict=verdict,
         failures=tuple(line for answer in answers for line in complaints(answer)),
-        notes=tuple(about(answer, line) for answer in answers for line in answer.notes),
+        notes=notes,
         facts=tuple((_WORDS[status], str(count[status])) for status in _WORDS if count[status]),
         cases=tuple(case for answer in answers for case in _cases(answer)),
         rules=tuple(RuleUse(name, *counts) for name, counts in totals.items()),
-        models=table,
-        chapters=lambda: [Chapter("Models", table)],
+        full=lambda: Group(table, *map(note, notes)),
     )
 
 
@@ -130,7 +128,7 @@ def _table(answers: Iterable[ModelAnswer]) -> TextTable:
     has_why = any(answer.status != "yes" and answer.messages for answer in answers)
     has_verdicts = any(answer.verdict for answer in answers)
     columns = ("model", "result", *names, *(["why"] if has_why else []))
-    table = TextTable(*columns, right=names, prose=("why",))
+    table = TextTable(*columns, right=names, prose=("why",), title="Models")
     for answer in answers:
         word = (has_verdicts and answer.verdict) or _WORDS[answer.status]
         why = next(iter(answer.messages), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
@@ -11,7 +12,6 @@ from dplcli.outcomes import RepeatOutcome
 from dplcli.passes.select import in_program_order
 from dplcli.report import tables
 from dplcli.report.document import (
-    Chapter,
     Document,
     DrawnStep,
     expectation_cases,
@@ -23,7 +23,7 @@ from dplcli.report.document import (
 from dplcli.report.layout import Group, Text, TextTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from dplcli.outcomes import MatchOutcome, PartitionOutcome, Preparation
@@ -49,12 +49,17 @@ def match_document(
     """
     selection, count = outcome.selection, sum(outcome.counts.values())
     verdict = "1 match" if count == 1 else f"{count:,} matches" if count else "No matches"
-    parts: list[Part] = [tables.rule_table(outcome.counts, selection.refused)]
-    if not count:
-        parts.append(tables.hint("dpl explain, with the same arguments, says why"))
-    parts += _listing(selection) if verbose else []
+    more = [*map(tables.note, outcome.notes), *map(tables.hint, outcome.hints)]
+
+    def said(*, verbose: bool) -> Part:
+        parts: list[Part] = [tables.rule_table(outcome.counts, selection.refused)]
+        if not count:
+            parts.append(tables.hint("dpl explain, with the same arguments, says why"))
+        return Group(*parts, *(_listing(selection) if verbose else []), *more)
+
     return Document(
-        text=Group(*parts, *map(tables.note, outcome.notes), *map(tables.hint, outcome.hints)),
+        text=said(verbose=verbose),
+        full=partial(said, verbose=True),
         of=outcome,
         ok=not outcome.unmet,
         is_idle=not count,
@@ -76,7 +81,8 @@ def _listing(selection: Selection) -> list[Part]:
         (m.rule.qualified_name, scope_of(m.root.graph), m.root.label, tables.named(*m.nodes))
         for m in in_program_order(selection.matches)
     ]
-    matches = TextTable("rule", "scope", "root", "nodes", prose=("nodes",), rows=rows)
+    columns = ("rule", "scope", "root", "nodes")
+    matches = TextTable(*columns, prose=("nodes",), rows=rows, title="Matches")
     parts: list[Part] = [Text(), matches] if rows else []
     return parts + ([Text(), tables.refusal_list(selection.refused)] if selection.refused else [])
 
@@ -99,30 +105,34 @@ def partition_document(
         catalogs: What was named on the command line.
         verbose: Whether to list everything.
     """
+    return result_document(
+        "dpl repeat" if isinstance(outcome, RepeatOutcome) else "dpl partition",
+        outcome,
+        text=_partition_text(outcome, verbose=verbose),
+        full=partial(_partition_text, outcome, verbose=True),
+        failures=[*outcome.unmet, *tables.check_failure(outcome.delivery)],
+        done=("partitions", len(outcome.partitions)),
+        rules=rule_uses(outcome.counts, outcome.selection.refused),
+        findings=findings_of(outcome, catalogs),
+        original=file,
+        steps=lambda: [_step(*item) for item in enumerate(outcome.partitions, 1)],
+        marks=("outlined", ""),
+        counted="nodes of the main graph",
+    )
+
+
+def _partition_text(outcome: PartitionOutcome, *, verbose: bool) -> Part:
     if isinstance(outcome, RepeatOutcome):
-        command, said = "dpl repeat", _repeated(outcome, verbose=verbose)
+        said = _repeated(outcome, verbose=verbose)
     else:
-        command, said = "dpl partition", _outlined(outcome, verbose=verbose)
+        said = _outlined(outcome, verbose=verbose)
     problem = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [tables.note(text) for text in outcome.notes if text != problem]
     end = tables.ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
     if outcome.prepared is not None and outcome.prepared.proof:
         proved = Text(f"Of the prepared model, {outcome.prepared.proof}: proved by structure.")
         end.insert(len(end) - (outcome.delivery.output is not None), proved)
-    return result_document(
-        command,
-        outcome,
-        text=Group(*said, *notes, *map(tables.hint, outcome.hints), *end),
-        failures=[*outcome.unmet, *tables.check_failure(outcome.delivery)],
-        done=("partitions", len(outcome.partitions)),
-        rules=rule_uses(outcome.counts, outcome.selection.refused),
-        findings=findings_of(outcome, catalogs),
-        chapters=lambda: _chapters(outcome),
-        original=file,
-        steps=lambda: [_step(*item) for item in enumerate(outcome.partitions, 1)],
-        marks=("outlined", ""),
-        counted="nodes of the main graph",
-    )
+    return Group(*said, *notes, *map(tables.hint, outcome.hints), *end)
 
 
 def _step(number: int, item: Partition) -> DrawnStep:
@@ -131,39 +141,6 @@ def _step(number: int, item: Partition) -> DrawnStep:
     text = f"{tables.named(*item.match.nodes)} became {item.call.name}"
     title = f"{number}. {item.function.qualified_name}"
     return DrawnStep(title, text, (nodes, [key_of(item.call)]))
-
-
-def _chapters(outcome: PartitionOutcome) -> Iterator[Chapter]:
-    """Yield what a page lists: how much is covered, what is left out, and every partition."""
-    selection, measured = outcome.selection, outcome.coverage
-    covered: list[Part] = [_summary(outcome)]
-    if outcome.prepared is not None:
-        covered.insert(0, _prepared(outcome.prepared, verbose=True))
-    if measured is not None:
-        covered += [*map(Text, _sentences(measured)), _op_table(measured)]
-    yield Chapter("Coverage", Group(*covered))
-    if measured is not None and measured.left_out:
-        yield Chapter("Left out", _left_table(measured.left_out, measured))
-    if isinstance(outcome, RepeatOutcome):
-        yield Chapter("Blocks", _repeat_table(outcome))
-        yield Chapter("Calls of blocks", _block_list(outcome.families))
-    else:
-        rows = [
-            (
-                item.call.name,
-                item.match.rule.qualified_name,
-                item.function.qualified_name,
-                scope_of(item.call.graph),
-                tables.named(*item.match.nodes),
-            )
-            for item in outcome.partitions
-        ]
-        columns = ("call", "rule", "function", "scope", "nodes")
-        yield Chapter("Partitions", TextTable(*columns, prose=columns[-1:], rows=rows))
-    if outcome.regions:
-        yield Chapter("Regions", _region_table(outcome.regions))
-    if selection.refused:
-        yield Chapter("Refused", tables.refusal_list(selection.refused))
 
 
 def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
@@ -297,7 +274,7 @@ def _about_unknown(measured: Coverage) -> str:
 
 def _op_table(measured: Coverage) -> Part:
     columns = ("nodes", "inside", "FLOP", "share", "inside by FLOP", "unknown")
-    table = TextTable("operator", *columns, right=columns)
+    table = TextTable("operator", *columns, right=columns, title="Coverage")
     by_op = measured.by_op.items()
     for op, (inside, whole) in sorted(by_op, key=lambda i: (-i[1][1].flops, -i[1][1].nodes, i[0])):
         table.add_row(
@@ -315,7 +292,8 @@ def _op_table(measured: Coverage) -> Part:
 def _left_table(items: Iterable[LeftOut], measured: Coverage) -> Part:
     is_known = not (measured.symbols and measured.total.whole.unknown)
     columns = ("nodes", "FLOP", "share") if is_known else ("nodes",)
-    table = TextTable("left out", *columns, "reason", right=columns, prose=("reason",))
+    titles = ("left out", *columns, "reason")
+    table = TextTable(*titles, right=columns, prose=("reason",), title="Left out")
     for item in items:
         work, reason = item.work, item.reason
         cost = _amount(work.flops) if work.flops or not work.unknown else "unknown"
@@ -362,7 +340,7 @@ def _region_table(regions: Sequence[Region]) -> Part:
     if alone == 1:
         text = "1 partition has no neighbour that it can be merged with."
     columns = ("calls", "partitions each", "inputs", "outputs")
-    table = TextTable("region", *columns, right=columns)
+    table = TextTable("region", *columns, right=columns, title="Regions")
     for function, count in calls.items():
         body = function.body
         sizes = (count, body.node_count, len(body.inputs), len(body.outputs))
@@ -383,7 +361,7 @@ def _repeat_table(outcome: RepeatOutcome) -> Part:
     if not outcome.families:
         return Text("No block repeats often enough, or saves enough.")
     total, last = sum(outcome.selection.totals.values()), ("calls differ in",)
-    table = TextTable("block", *_NUMBERS, *last, right=_NUMBERS, prose=last)
+    table = TextTable("block", *_NUMBERS, *last, right=_NUMBERS, prose=last, title="Blocks")
     for family in outcome.families:
         calls, first = len(family.partitions), family.partitions[0].call
         share = "" if family.is_nested else f"{100 * calls * family.size / total:.0f} %"
@@ -410,4 +388,4 @@ def _block_list(families: Sequence[Family]) -> Part:
     rows = [
         (*names, tables.named(of[0]), tables.named(of[-1]), str(len(of))) for *names, of in calls
     ]
-    return TextTable("call", "block", "from", "to", "nodes", rows=rows)
+    return TextTable("call", "block", "from", "to", "nodes", rows=rows, title="Calls of blocks")

@@ -13,9 +13,9 @@ from dplcli.report.tables import percent, share_of_tolerance
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dplcli.report.document import LayerError
     from dplcli.report.tables import Bin
     from dplcli.verify import OutputComparison
+    from dplcli.verify.layers import Layer
 
 _WIDTH, _SMALL = 480, 330
 """Of plots that stand alone, and of those side by side."""
@@ -105,9 +105,9 @@ def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], title: str) -> s
     return _svg(bottom + 40, title, parts, width=_SMALL)
 
 
-def layer_plot(layers: Sequence[LayerError]) -> str:
+def layer_plot(layers: Sequence[Layer]) -> str:
     """Draw how the error grows from the first of *layers* to the last."""
-    shares = [_clipped(layer.share) for layer in layers]
+    shares = [_clipped(share_of_tolerance(layer.comparison)) for layer in layers]
     known = [share for share in shares if not math.isnan(share)] or [1.0]
     low, high = (math.log10(limit) for limit in (min(*known, 1.0), max(*known, 1.0)))
     axis = _Axis(10 ** (math.floor(low) - 0.3), 10 ** (math.ceil(high) + 0.3), 196, 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.dpl.matcher import reach_of
@@ -12,7 +13,6 @@ from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report import tables
 from dplcli.report.document import (
-    Chapter,
     DrawnStep,
     findings_of,
     key_of,
@@ -47,6 +47,27 @@ def inline_document(outcome: InlineOutcome, *, file: Path | None = None, verbose
         file: The model.
         verbose: Whether to list every call.
     """
+    return result_document(
+        "dpl inline",
+        outcome,
+        text=_inline_text(outcome, verbose=verbose),
+        full=partial(_inline_text, outcome, verbose=True),
+        failures=tables.check_failure(outcome.delivery),
+        done=("calls inlined", len(outcome.inlining.calls)),
+        counted="nodes of the main graph",
+        original=file,
+        steps=lambda: [
+            DrawnStep(
+                call.function.qualified_name,
+                f"{call.call.label}: {counted(len(call.nodes), 'node')} took its place",
+                ([key_of(call.call)], [key_of(node) for node in call.nodes]),
+            )
+            for call in outcome.inlining.calls
+        ],
+    )
+
+
+def _inline_text(outcome: InlineOutcome, *, verbose: bool) -> Part:
     inlining = outcome.inlining
     parts: list[Part] = [_inline_table(inlining)]
     if not inlining.functions and outcome.functions:
@@ -57,27 +78,7 @@ def inline_document(outcome: InlineOutcome, *, file: Path | None = None, verbose
     if inlining.functions:
         parts += [Text(), *_inline_summary(outcome)]
     end = tables.ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
-    return result_document(
-        "dpl inline",
-        outcome,
-        text=Group(*parts, *map(tables.note, outcome.notes), *end),
-        failures=tables.check_failure(outcome.delivery),
-        done=("calls inlined", len(inlining.calls)),
-        chapters=lambda: [
-            Chapter("Functions", _inline_table(inlining)),
-            Chapter("Calls", _call_list(inlining)),
-        ],
-        counted="nodes of the main graph",
-        original=file,
-        steps=lambda: [
-            DrawnStep(
-                call.function.qualified_name,
-                f"{call.call.label}: {counted(len(call.nodes), 'node')} took its place",
-                ([key_of(call.call)], [key_of(node) for node in call.nodes]),
-            )
-            for call in inlining.calls
-        ],
-    )
+    return Group(*parts, *map(tables.note, outcome.notes), *end)
 
 
 def extract_document(outcome: ExtractOutcome) -> Document:
@@ -107,7 +108,8 @@ def _inline_table(inlining: Inlining) -> Part:
         return Text("There is no function to inline.")
     columns = ("calls inlined", "nodes")
     more = ("calls kept", "why") if inlining.refused else ()
-    table = TextTable("function", *columns, *more, right=(*columns, "calls kept"), prose=("why",))
+    right = (*columns, "calls kept")
+    table = TextTable("function", *columns, *more, right=right, prose=("why",), title="Functions")
     refused = _by_function(inlining, inlining.refused)
     for name, calls in _by_function(inlining, inlining.calls).items():
         kept = refused[name]
@@ -119,7 +121,8 @@ def _inline_table(inlining: Inlining) -> Part:
 
 def _call_list(inlining: Inlining) -> Part:
     """Return one row for each call that was replaced, and for each that stays."""
-    table = TextTable("call", "function", "scope", "nodes", prose=("nodes",))
+    columns = ("call", "function", "scope", "nodes")
+    table = TextTable(*columns, prose=("nodes",), title="Calls")
     for function, call, scope, nodes, _ in inlining.calls:
         table.add_row(call.label, function.qualified_name, scope, tables.named(*nodes))
     for function, call, reason in inlining.refused:
@@ -181,7 +184,6 @@ def _in_scope(scope: str) -> str:
 
 _MOST_NAMED = 10
 _MOST_CHANGED = 4
-_CHANGED = "Operators before and after"
 
 
 def rewrite_document(  # what was run, on what, and what is wanted of it
@@ -205,11 +207,11 @@ def rewrite_document(  # what was run, on what, and what is wanted of it
         command,
         outcome,
         text=_rewrite_text(outcome, verbose=verbose),
+        full=partial(_rewrite_text, outcome, verbose=True),
         failures=_reasons(outcome),
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
         findings=findings_of(outcome, catalogs),
-        chapters=lambda: _chapters(outcome),
         original=file,
         steps=lambda: _steps(outcome.applications),
         is_dry=outcome.is_dry,
@@ -244,27 +246,26 @@ def _traced(edits: Iterable[Sequence[Iterable[NodeKey]]]) -> list[list[NodeKey]]
     return taken
 
 
-def _chapters(outcome: RewriteOutcome) -> Iterator[Chapter]:
-    """Yield what a page lists: operators before and after, every application and refusal."""
-    if outcome.is_changed:
-        yield Chapter(_CHANGED, Group(*_changes(outcome)))
+def _listed(outcome: RewriteOutcome) -> Iterator[Part]:
+    """Yield every application and refusal."""
     if outcome.applications:
         rows = [
             (str(a.number), a.rule, a.scope, list_nodes(a.removed), list_nodes(a.added))
             for a in outcome.applications
         ]
         prose = ("removed", "added")
-        table = TextTable("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)
-        yield Chapter("Applications", table)
+        columns = ("", "rule", "scope", *prose)
+        yield Text()
+        yield TextTable(*columns, right=("",), prose=prose, rows=rows, title="Applications")
     if outcome.refused:
-        yield Chapter("Refused", tables.refusal_list(outcome.refused))
+        yield Text()
+        yield tables.refusal_list(outcome.refused)
 
 
 def _rewrite_text(outcome: RewriteOutcome, *, verbose: bool) -> Part:
     """Return the tables of rules and changes, then the check and the file."""
     parts: list[Part] = [_rules(outcome, verbose=verbose)]
-    for chapter in _chapters(outcome) if verbose else ():
-        parts += [Text(), chapter.part] if chapter.title != _CHANGED else []
+    parts += _listed(outcome) if verbose else ()
     is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
     if outcome.is_changed and is_whole:
         parts += [Text(), *_changes(outcome, None if verbose else _MOST_CHANGED)]
@@ -334,7 +335,8 @@ def _changes(outcome: RewriteOutcome, most: int | None = None) -> list[Part]:
     what = "all but Constant" if "Constant" in outcome.by_op else "all nodes"
     counts = [*shown, (what, *outcome.nodes), ("bytes", *outcome.size)]
     rows = [(what, f"{old:,}", f"{new:,}") for what, old, new in counts]
-    table = TextTable("operator", "before", "after", right=("before", "after"), rows=rows)
+    columns = ("operator", "before", "after")
+    table = TextTable(*columns, right=columns[1:], rows=rows, title="Operators before and after")
     count = len(outcome.applications)
     if count:
         done = counted(count, "application")

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
-from dplcli.report.document import Case, Chapter, Document, kernel_cases, kernel_chapters
+from dplcli.report.document import Case, Document, kernel_cases
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import kernel_lines, note, number, verification_report
 
@@ -50,7 +50,6 @@ def run_document(outcome: RunOutcome) -> Document:
         subject=outcome.label,
         notes=outcome.notes,
         cases=kernel_cases(report),
-        chapters=lambda: kernel_chapters(report),
     )
 
 
@@ -108,7 +107,6 @@ def bench_document(outcome: BenchOutcome) -> Document:
         verdict=verdict[-1],
         notes=outcome.notes,
         cases=kernel_cases(report),
-        chapters=lambda: (Chapter("Times", table), *kernel_chapters(report)),
     )
 
 
@@ -211,10 +209,6 @@ def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
             for reasons in ["; ".join(why for name, why in outcome.misses if name == each.name)]
         ),
         failures=tuple(why for name, why in outcome.misses if not name),
-        chapters=lambda: [
-            Chapter("Outputs", outputs),
-            *([Chapter(_LEAST, _table(layers, with_operators=True))] if layers else []),
-        ],
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
     from dplcli.outcomes import Delivery, InspectOutcome, WrittenOutcome
-    from dplcli.report.layout import Part
+    from dplcli.report.layout import Cell, Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
     from dplcli.verify.verdict import BlockReport, KernelReport
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-def judgement_lines(result: VerificationResult, *, with_tolerances: bool = True) -> list[Text]:
+def judgement_lines(
+    result: VerificationResult, *, is_brief: bool, with_tolerances: bool
+) -> list[Text]:
     """Return one line for each derivation of a tolerance, and lines on the power of the check."""
     users: dict[str, dict[str, None]] = {}
     for output in result.outputs:
@@ -43,7 +45,7 @@ def judgement_lines(result: VerificationResult, *, with_tolerances: bool = True)
         if derivation and with_tolerances
     ]
     if result.power is not None:
-        lines += _power_lines(result.power, weak=result.is_weak)
+        lines += _power_lines(result.power, _SHOWN if is_brief else None, weak=result.is_weak)
     if result.is_weak:
         found = "nothing" if result.power is None else f"{result.power.score:.0%}"
         wanted = f"{result.min_power:.0%}"
@@ -51,14 +53,14 @@ def judgement_lines(result: VerificationResult, *, with_tolerances: bool = True)
     return lines
 
 
-def _power_lines(power: Power, *, weak: bool) -> list[Text]:
+def _power_lines(power: Power, most: int | None, *, weak: bool) -> list[Text]:
     where = f"changed in the {power.regions}" if power.regions else "tried"
     if not power.of:
         return [Text(f"power: no mutant {where} ran", style="yellow")]
     score = f"power: caught {power.caught} of {power.of} mutants, {where}"
     lines = [Text(score, style="red" if weak else "")]
-    missed = [f"  missed: {what}" for what in power.missed[:_SHOWN]]
-    if (left := len(power.missed) - _SHOWN) > 0:
+    missed = [f"  missed: {what}" for what in power.missed[:most]]
+    if most is not None and (left := len(power.missed) - most) > 0:
         missed.append(f"  and {left} more")
     return lines + [Text(line, style="yellow") for line in missed]
 
@@ -260,7 +262,8 @@ def rule_table(  # noqa: PLR0913  # what was done, and what of it is shown
     shown = set(by_use[:_MOST_RULES] if is_brief else active)
     columns = [counted, *(["functions"] if functions is not None else []), "refused"]
     reasons = ["most frequent reason"] if shown & refused.keys() else []
-    table = TextTable("rule", *columns, *reasons, right=columns, prose=reasons)
+    titles = ("rule", *columns, *reasons)
+    table = TextTable(*titles, right=columns, prose=reasons, title="Rules")
     for rule in active:
         if rule in shown:
             of_rule = refused.get(rule, [])
@@ -308,7 +311,8 @@ def refusal_list(refused: Iterable[Rejection]) -> Part:
     """Return one row for each refused match: rule, root, stage and reason."""
     roots = ((each, f"{each.root.op_type} {each.root.label}") for each in refused)
     rows = [(each.rule.qualified_name, root, each.stage, each.reason) for each, root in roots]
-    return TextTable("rule", "root", "stage", "reason", prose=("reason",), rows=rows)
+    columns = ("rule", "root", "stage", "reason")
+    return TextTable(*columns, prose=("reason",), rows=rows, title="Refused")
 
 
 def verification_report(
@@ -337,7 +341,7 @@ def verification_report(
     if result.outputs and (in_full or with_outputs):
         lines.append(_output_table(result.outputs, None if in_full else _MOST_ROWS))
         lines += error_histograms(result.outputs) if in_full else []
-    lines += judgement_lines(result, with_tolerances=in_full)
+    lines += judgement_lines(result, is_brief=not verbose, with_tolerances=in_full)
     lines += [] if result.kernels is None else kernel_lines(result.kernels)
     lines += _said_of_outputs(result.outputs, "reason", "red")
     lines += _said_of_outputs(result.outputs, "excuse", "yellow")
@@ -380,7 +384,8 @@ def _output_table(outputs: Sequence[OutputComparison], most: int | None) -> Part
     chosen = set(map(id, ranked(outputs)[:most]))
     columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
     rows = [_figures(output) for output in outputs if id(output) in chosen]
-    table = TextTable("output", "level", *columns, "verdict", right=columns, rows=rows)
+    names = ("output", "level", *columns, "verdict")
+    table = TextTable(*names, right=columns, rows=rows, title="Outputs")
     left = len(outputs) - len(rows)
     if not left:
         return table
@@ -423,24 +428,11 @@ def kernel_lines(report: KernelReport) -> list[Part]:
         alike[item.function, where, one_line(what, _LONG)] += 1
     rows = [(function, f"{n:,}", where, what) for (function, where, what), n in alike.items()]
     columns = ("function", "calls", "ran on", "primitives, or why not")
-    table = TextTable(*columns, right=("calls",), prose=columns[-1:], rows=rows)
+    table = TextTable(*columns, right=("calls",), prose=columns[-1:], rows=rows, title=_PARTITIONS)
     return [*([table] if rows else []), Text(f"{report}.")]
 
 
-def kernel_table(report: KernelReport) -> TextTable:
-    """Return every partition, and where it ran."""
-    rows = [
-        (
-            item.call,
-            item.function,
-            item.library if item.runs else "onnxruntime",
-            f"{item.runs:,}",
-            item.why or "; ".join(item.primitives),
-        )
-        for item in report.partitions
-    ]
-    columns = ("call", "function", "ran on", "runs", "primitives, or why not")
-    return TextTable(*columns, right=("runs",), prose=columns[-1:], rows=rows)
+_PARTITIONS = "Partitions on the library"
 
 
 _NOT_ALIKE = ": inputs or outputs differ, so nothing was run"
@@ -465,7 +457,7 @@ def _verdict(result: VerificationResult) -> str:
     return f"Equivalent by proof: {result.proof}; it gives the same bits {where}."
 
 
-def _figures(output: OutputComparison) -> tuple[str, ...]:
+def _figures(output: OutputComparison) -> tuple[Cell, ...]:
     level = output.level if output.baseline == "disable" else f"{output.level} (same level)"
     return (
         output.name,
@@ -474,8 +466,23 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
         number(output.rtol),
         number(output.atol),
         percent(share_of_tolerance(output)),
-        "ok" if output.ok and not output.excuse else f"{output.mismatches} differ",
+        _judged(ok=output.ok and not output.excuse, mismatches=output.mismatches),
     )
+
+
+def _judged(*, ok: bool, mismatches: int, said: str = "ok") -> Text:
+    return Text(said, "green") if ok else Text(f"{mismatches:,} differ", "red")
+
+
+def input_table(result: VerificationResult) -> TextTable:
+    """Return a row for each input: what it was fed, and why."""
+    rows = [
+        (each.name, f"{each.dtype} {list(each.shape)}", value(each.low), value(each.high), each.how)
+        for each in result.inputs
+    ]
+    limits, how = ("lowest", "highest"), "how it was chosen"
+    columns = ("input", "type", *limits, how)
+    return TextTable(*columns, right=limits, prose=(how,), rows=rows, title="Inputs")
 
 
 def model_report(outcome: InspectOutcome) -> Part:
@@ -619,7 +626,8 @@ def layer_table(layers: Layers) -> Part:
     """Return one row for each value that both models compute, and the first that differs."""
     numbers = ("max abs", "max rel", "atol")
     columns = ("value", "candidate", "made by", "aligned by", *numbers, "")
-    table = TextTable(*columns, right=numbers, rows=map(_row, layers.layers))
+    rows = map(_row, layers.layers)
+    table = TextTable(*columns, right=numbers, rows=rows, title="Values on the way")
     by = ", ".join(f"{number:,} by {how}" for how, number in sorted(layers.counts().items()))
     wrong, first = sum(not layer.ok for layer in layers.layers), layers.first
     alone = f"{layers.alone[0]:,} of the original and {layers.alone[1]:,} of the candidate"
@@ -637,7 +645,7 @@ def layer_table(layers: Layers) -> Part:
     )
 
 
-def _row(layer: Layer) -> tuple[str, ...]:
+def _row(layer: Layer) -> tuple[Cell, ...]:
     found = layer.comparison
     return (
         one_line(layer.original, _LONG),
@@ -646,5 +654,5 @@ def _row(layer: Layer) -> tuple[str, ...]:
         layer.how,
         *largest_errors(found)[:2],
         number(found.atol),
-        "" if layer.ok else f"{found.mismatches:,} differ",
+        _judged(ok=layer.ok, mismatches=found.mismatches, said=""),
     )

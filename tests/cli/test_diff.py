@@ -128,7 +128,7 @@ def test_pages_say_what_the_terminal_says(dpl: Dpl, save: Save, folder: Path, fo
 
     assert (answer.code, answer.err) == (1, "")
     assert "Different" in text
-    assert "main: 2 nodes -> 2, 2 in both" in text
+    assert "main  2 nodes -> 2, 2 in both" in text
     for line in answer.out.splitlines()[3:]:
         assert line[4:] in text
     assert dpl("diff", "a.onnx", "a.onnx", f"--{form}", page.name).code == 0

@@ -180,7 +180,7 @@ def test_a_step_summary_is_added_to(
 
     text = summary.read_text()
     assert text.startswith("# Built\n\n<!-- dpl report -->\n")
-    assert text.count("Equivalent") == 2
+    assert text.count("## ✅ Equivalent\n") == 2
 
 
 def test_a_rule_that_breaks_a_model_is_pointed_to(dpl: Dpl, model: Path, wrong: Path) -> None:
@@ -209,7 +209,7 @@ def test_partition_and_inline_report_what_they_did(dpl: Dpl, model: Path, folder
     out = ("-o", "p.onnx", "-q")
     assert dpl("partition", model, "-p", "conv_relu", *EVERY_FORM, *out).code == 0
     text = (folder / "r.md").read_text()
-    assert "| <code>dnnl.conv2d&#95;bias&#95;relu</code> | 2 | 0 |" in text
+    assert "| dnnl.conv2d&#95;bias&#95;relu | 2 | 1 | 0 |" in text
     assert "- nodes of the main graph after: 5\n" in text
 
     forms = ("--junit", "i.xml", "--markdown", "i.md", "--html", "i.html")

@@ -227,7 +227,7 @@ CALLS: dict[str, Calls] = {
     ],
     "view": [
         (0, "view", MODEL, "-v"),
-        *((0, "view", MODEL, "-o", f"drawing.{form}", "--depth", "3") for form in ("svg", "mmd")),
+        *((0, "view", MODEL, "-o", f"drawing.{form}", "--depth", "3") for form in ("dot", "mmd")),
         (2, "view", MODEL, "--scope", GONE),
         (2, "view", MODEL, "--open", GONE),
     ],

@@ -11,13 +11,13 @@ from dplcli.report.document import (
     Case,
     Document,
     Finding,
-    LayerError,
     RuleUse,
-    Section,
     SourceLocation,
     verification_document,
 )
+from dplcli.report.layout import Group, Text, TextTable
 from dplcli.verify import Figures, InputChoice, OutputComparison, VerificationResult
+from dplcli.verify.layers import Layer, Layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,9 +111,24 @@ def hostile_document() -> Document:
             Finding("catalogue", "error", name, name, SourceLocation(name or "a", 3))
             for name in HOSTILE
         ),
-        layers=tuple(LayerError(name, name, 0.5, ok=True) for name in HOSTILE),
-        sections=(Section(HOSTILE[0], tuple(("~", name) for name in HOSTILE)),),
+        text=Group(document.text, *map(Text, HOSTILE), hostile_table()),
+        full=None,
     )
+
+
+def hostile_table() -> TextTable:
+    """Return a table all of whose texts are hostile."""
+    rows = [(name, Text(name, "red")) for name in HOSTILE]
+    return TextTable(HOSTILE[0], "value", rows=rows, title=HOSTILE[1])
+
+
+def inside(shares: Sequence[float]) -> Layers:
+    """Return values on the way with these errors as shares of their tolerance."""
+    layers = [
+        Layer(f"v{i}", f"v{i}", "Relu", "structure", output(f"v{i}", share=share))
+        for i, share in enumerate(shares)
+    ]
+    return Layers(tuple(layers), (0, 0), 0, 0)
 
 
 def documents() -> dict[str, Document]:

@@ -1,19 +1,14 @@
-"""Drawings as SVG, DOT and Mermaid: what is in them, and that no name breaks them."""
+"""Drawings as DOT and Mermaid: what is in them, and that no name breaks them."""
 
 from __future__ import annotations
 
 import re
-from itertools import combinations
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dplcli.errors import UsageError
-from dplcli.report.drawing import dot, mermaid, svg
-from dplcli.report.layers import laid_out
+from dplcli.report.drawing import dot, mermaid
 from dplcli.report.picture import opened, picture_of
 from tests.models import ir_of, parse
 from tests.report.made import HOSTILE
@@ -27,8 +22,7 @@ if TYPE_CHECKING:
 
     Draw = Callable[[Picture, Opened], str]
 
-FORMS = pytest.mark.parametrize("draw", [svg, dot, mermaid])
-SVG = "{http://www.w3.org/2000/svg}"
+FORMS = pytest.mark.parametrize("draw", [dot, mermaid])
 
 BLOCKS = """m (float[2] x) => (float[2] y) {
   @/a/one a = Relu(x)
@@ -108,82 +102,6 @@ def test_bodies_are_drawn_in_their_node() -> None:
     assert {("x", "Relu"), ("x", "Neg"), ("Relu", "y"), ("Neg", "y")} <= set(dot_edges(text))
 
 
-def boxes_of(text: str) -> list[tuple[float, float, float, float, bool]]:
-    """Return where the frames of an SVG are: left, top, right, bottom; and whether one is open."""
-    found = []
-    for group in ET.fromstring(text).findall(f"{SVG}g"):  # noqa: S314  # our own text
-        left, top = map(float, re.findall(r"[-\d.]+", group.get("transform") or ""))
-        items = list(group)
-        for rect, following in zip(items, [*items[1:], None], strict=True):
-            if rect.tag == f"{SVG}rect":
-                x, y, width, height = (
-                    float(rect.get(k) or 0) for k in ("x", "y", "width", "height")
-                )
-                is_open = following is not None and following.get("text-anchor") is None
-                found.append((left + x, top + y, left + x + width, top + y + height, is_open))
-    return found
-
-
-@pytest.mark.parametrize("model", [BLOCKS, CALLS, BRANCHES])
-@pytest.mark.parametrize("depth", [0, 1])
-def test_nothing_overlaps_in_an_svg(model: str, depth: int) -> None:
-    """Closed frames lie apart, inside the picture and inside or outside of open ones."""
-    text = drawn(svg, model, depth=depth)
-    _, _, width, height = map(float, (ET.fromstring(text).get("viewBox") or "").split())  # noqa: S314  # our own text
-    closed = [box[:4] for box in boxes_of(text) if not box[4]]
-
-    assert (
-        len(closed)
-        == text.count('text-anchor="middle"') - text.count("float32[") - text.count(">2</text>")
-        or closed
-    )
-    for left, top, right, bottom in closed:
-        assert 0 <= left < right <= width + 1
-        assert 0 <= top < bottom <= height + 1
-    for one, other in combinations(closed, 2):
-        assert (
-            one[2] <= other[0] + 0.2
-            or other[2] <= one[0] + 0.2
-            or one[3] <= other[1] + 0.2
-            or other[3] <= one[1] + 0.2
-        )
-
-
-@given(st.data())
-def test_layers_keep_the_order_and_leave_room(data: st.DataObject) -> None:
-    """Of any acyclic graph: what is read lies above, nothing overlaps, edges pass no item."""
-    count = data.draw(st.integers(1, 12))
-    sizes = {
-        item: (data.draw(st.floats(10, 200)), data.draw(st.floats(10, 90))) for item in range(count)
-    }
-    pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)).filter(
-        lambda pair: pair[0] < pair[1]
-    )
-    edges = data.draw(st.lists(pairs, unique=True)) if count > 1 else []
-    is_pinned = count > 2 and data.draw(st.booleans())
-    graph = laid_out(sizes, edges, *([[0], [count - 1]] if is_pinned else []))
-
-    for spot in list(graph.spots.values())[1:-1] if is_pinned else []:
-        assert graph.spots[0].y + graph.spots[0].height < spot.y
-        assert spot.y + spot.height < graph.spots[count - 1].y
-    for start, end in edges:
-        assert graph.spots[start].y + graph.spots[start].height < graph.spots[end].y
-        for band in graph.routes[start, end][1:-1]:
-            for spot in graph.spots.values():
-                passes = spot.y < band.bottom and band.top < spot.y + spot.height
-                assert not (passes and spot.x < band.x < spot.x + spot.width)
-    for one, other in combinations(graph.spots.values(), 2):
-        apart = one.x + one.width <= other.x or other.x + other.width <= one.x
-        assert apart or one.y + one.height <= other.y or other.y + other.height <= one.y
-
-
-def test_groups_that_need_each_other_are_drawn() -> None:
-    """A scope that is left and entered again is a circle; one edge goes upwards."""
-    text = drawn(svg, BLOCKS.replace("@/b/two", "@/a/three"), depth=0)
-
-    assert ET.fromstring(text).tag == f"{SVG}svg"  # noqa: S314  # our own text
-
-
 @FORMS
 @pytest.mark.parametrize("name", [*HOSTILE, 'a"];}', "a#quot;`b`", "%%{init: {}}%%", "\\"])
 def test_a_hostile_name_is_text(draw: Draw, name: str) -> None:
@@ -195,9 +113,7 @@ def test_a_hostile_name_is_text(draw: Draw, name: str) -> None:
     picture = picture_of(ir_of(model), name)
     text = draw(picture, opened(picture))
 
-    if draw is svg:
-        assert [each.tag for each in ET.fromstring(text).iter()].count(f"{SVG}rect") == 4  # noqa: S314  # our own text
-    elif draw is dot:
+    if draw is dot:
         assert re.fullmatch(r"(//[^\n]*\n)digraph model \{\n(  [^\n]*;\n)*\}\n", text)
         assert all(re.fullmatch(r'([^"]|"([^"\\]|\\.)*")*', line) for line in text.splitlines()[1:])
     else:

@@ -14,7 +14,8 @@ from functools import cache
 
 import pytest
 
-from dplcli.report.document import Chapter, Drawn, LayerError
+from dplcli.outcomes import VerifyOutcome
+from dplcli.report.document import Drawn, verification_document
 from dplcli.report.html import PageGraphs, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.picture import opened, picture_of
@@ -23,7 +24,7 @@ from dplcli.report.view import SCRIPTS, beside_record, view_data
 from dplcli.verify import Power
 from tests.helpers import with_long
 from tests.models import ir_of
-from tests.report.made import HOSTILE, compared, documents, output, result
+from tests.report.made import HOSTILE, compared, documents, inside, output, result
 from tests.report.pages import Page
 
 DOCUMENTS = documents()
@@ -125,11 +126,11 @@ def test_many_outputs_are_drawn_in_part_and_listed_whole() -> None:
 
     assert "Drawn are 40 of 200 outputs" in page.text
     assert sum(tag == "svg" for tag, _ in page.tags) == 1 + 24
-    assert rows == 1 + 100 + 1 + 1
+    assert rows == (1 + 100) + (1 + 8) + (1 + 1)  # outputs, the spread of errors, inputs
     (data,) = re.findall('class="rows">(.*?)</script>', page_of("many"))
     more = json.loads(data)
     assert len(more) == 300
-    assert more[0][2] == ["✓ ok", "yes"]
+    assert more[0][-1] == ["ok", "yes"]
     assert "Shown are 100 of 400 rows" in page.text
     assert len(page_of("many")) < 500_000
     assert page.text.index("output_199") < page.text.index("output_10")
@@ -146,12 +147,12 @@ def test_no_figures_no_plots() -> None:
 @pytest.mark.long
 def test_values_on_the_way_are_drawn_where_there_are_any() -> None:
     """With a row each; those that differ come first."""
-    layers = tuple(LayerError(f"v{i}", "Relu", 10.0 ** (i - 3), ok=i < 3) for i in range(5))
-    page = Page(html_page(replace(DOCUMENTS["two"], layers=layers)))
+    layers = inside([10.0 ** (i - 3) for i in (0, 1, 2, 4, 5)])
+    found = VerifyOutcome(labels=("", ""), verification=result([output("y")]), layers=layers)
+    page = Page(html_page(verification_document("a against b", found)))
 
     assert "Values on the way" in page.text
     assert page.text.index("v3") < page.text.index("v4") < page.text.index("v0")
-    assert "10 times" in page.text
     assert "x 10" in page.text
 
 
@@ -209,16 +210,20 @@ def test_missed_mutants_are_seen() -> None:
     weak = result([output("y")], power=Power(3, 12, missed, "model"))
     text = html_page(compared("a against b", weak))
 
-    assert text.count('<li class="warning">The check does not notice: Relu') == 9
+    assert text.count('<p class="warn">missed: Relu') == 9
 
 
 def test_what_a_terminal_shows_in_part_is_listed_in_full() -> None:
     """Tables keep their columns, sentences their colours."""
     table = TextTable(
-        "rule", "n", "why", right=("n",), prose=("why",), rows=[("r", "3", "so")] * 150
+        *("rule", "n", "why"),
+        right=("n",),
+        prose=("why",),
+        rows=[("r", "3", "so")] * 150,
+        title="Refused",
     )
     part = Group(Text("all", style="yellow"), table, Text())
-    made = replace(DOCUMENTS["two"], chapters=lambda: [Chapter("Refused", part)])
+    made = replace(DOCUMENTS["two"], full=lambda: part)
     page, text = Page(html_page(made)), html_page(made)
 
     assert '<p class="warn">all</p>' in text
