@@ -38,6 +38,28 @@ class Interval(NamedTuple):
         """Return the least interval that holds both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
+    def plus(self, other: Interval) -> Interval:
+        """Return where sums lie."""
+        return _tidy(Interval(self.low + other.low, self.high + other.high))
+
+    def minus(self, other: Interval) -> Interval:
+        """Return where differences lie."""
+        return _tidy(Interval(self.low - other.high, self.high - other.low))
+
+    def times(self, other: Interval) -> Interval:
+        """Return where products lie."""
+        corners = [0.0 if not a or not b else a * b for a in self for b in other]
+        return _tidy(Interval(min(corners), max(corners)))
+
+    def negated(self) -> Interval:
+        """Return where numbers of the other sign lie."""
+        return Interval(-self.high, -self.low)
+
+    def magnitude(self) -> Interval:
+        """Return where absolute values lie."""
+        least = max(self.low, -self.high, 0.0)
+        return Interval(least, max(abs(self.low), abs(self.high)))
+
 
 ANYTHING = Interval()
 _NOT_NEGATIVE = Interval(0.0)
@@ -50,14 +72,27 @@ _TYPES = onnx.TensorProto
 _FLOATS = frozenset({_TYPES.FLOAT, _TYPES.FLOAT16, _TYPES.BFLOAT16, _TYPES.DOUBLE})
 _UNSIGNED = frozenset({_TYPES.UINT8, _TYPES.UINT16, _TYPES.UINT32, _TYPES.UINT64})
 _NARROW = frozenset({_TYPES.INT8, _TYPES.UINT8, _TYPES.INT16, _TYPES.UINT16})
+_ENDS: Mapping[int, Interval] = {
+    int(number): Interval(float(info.min), float(info.max))
+    for number in (*_NARROW, *_UNSIGNED)
+    for info in [np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(number))]
+}
+"""What numbers of unsigned and narrow types lie between."""
+
 _TYPE_FROM = {"Where": 1, "DequantizeLinear": 1, "CastLike": 1}
 """From which input a result has its type, if not from the first."""
+
+_MOST_EXPONENT = 700.0
+"""Exp of more is taken for infinity."""
+
+_LEAST = 1e-300
+"""The least positive number."""
 
 _MOST_WALKED = 2_000
 """How many values are looked at for one answer; beyond, nothing is known."""
 
 _ALWAYS: Mapping[str, Interval] = {
-    **dict.fromkeys(operators.NOT_NEGATIVE, _NOT_NEGATIVE),
+    **dict.fromkeys(operators.NOT_NEGATIVE - {"Exp"}, _NOT_NEGATIVE),
     **dict.fromkeys(operators.SHARES, _SHARE),
     **dict.fromkeys(operators.SIGNED_SHARES, _SIGNED_SHARE),
     "LogSoftmax": Interval(high=0.0),
@@ -183,7 +218,16 @@ class Ranges:
             return _of_tensor(self._stored[name])
         if node is None:
             row = self._wiring.makers.get(name)
-            return ANYTHING if row is None else self._always(self._wiring.nodes[row], name)
+            if row is None:
+                return _ENDS.get(self._type_of(name), ANYTHING)
+            return self._always(self._wiring.nodes[row], name)
+        if node.op_type == "DequantizeLinear":
+            grid = self.grid(name, 0)
+            return (
+                ANYTHING
+                if not isinstance(grid, Grid)
+                else Interval(float(np.min(grid.low)), float(np.max(grid.high)))
+            )
         read = [self._known.get(n, ANYTHING) for n in node.input]
         if node.op_type in {"IsNaN", "IsInf"}:
             return _SHARE if self.grid(node.input[0], 0) is None else Interval(0.0, 0.0)
@@ -193,8 +237,16 @@ class Ranges:
             return _NOT_NEGATIVE if node.op_type in {"MaxPool", "TopK"} else ANYTHING  # places
         if node.op_type == "Dropout" and any(node.input[2:3]):
             return ANYTHING  # it may be in training
+        if node.op_type == "Sub" and self._is_most_of(node.input[1], node.input[0]):
+            return Interval(-math.inf, 0.0)  # a row less its largest element
         interval = _computed(node, read)
         return self._as_whole(name, node, interval) if self.is_whole(name) else interval
+
+    def _is_most_of(self, name: str, of: str) -> bool:
+        """Tell whether a value is the largest of another, along some axes."""
+        row = self._wiring.makers.get(name)
+        node = None if row is None else self._wiring.nodes[row]
+        return node is not None and node.op_type == "ReduceMax" and node.input[0] == of
 
     def is_whole(self, name: str) -> bool:
         """Tell whether a value holds whole numbers, or may."""
@@ -341,7 +393,13 @@ def _quotient(_: NodeProto, read: Sequence[Interval]) -> Interval:
 
 def _reduced_sum(_: NodeProto, read: Sequence[Interval]) -> Interval:
     low, high = read[0]
-    return Interval(0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
+    return Interval(low if low >= 0 else -math.inf, high if high <= 0 else math.inf)
+
+
+def _exponential(_: NodeProto, read: Sequence[Interval]) -> Interval:
+    """Exp: it is never zero; where it is rounded to zero, that is a behaviour of its own."""
+    low, high = (math.exp(min(end, _MOST_EXPONENT)) for end in read[0])
+    return Interval(max(low, _LEAST), high if read[0].high <= _MOST_EXPONENT else math.inf)
 
 
 def _counted(_: NodeProto, read: Sequence[Interval]) -> Interval:
@@ -388,6 +446,7 @@ _RULES: Mapping[str, Callable[[NodeProto, Sequence[Interval]], Interval]] = {
     "Div": _quotient,
     "Clip": _clipped,
     "ReduceSum": _reduced_sum,
+    "Exp": _exponential,
     "Range": _counted,
     "Cast": _cast,
     **dict.fromkeys(operators.COMPARISONS, _compared),

@@ -146,6 +146,8 @@ class Sight:
         numbers: How many different numbers it gave, of a thousand at most.
         low: The least of them; None if there is none.
         high: The largest.
+        reached: How many behaviours of its operators, in either model, some run showed.
+        possible: How many there are that can be reached.
     """
 
     place: str
@@ -153,6 +155,8 @@ class Sight:
     numbers: int
     low: float | None = None
     high: float | None = None
+    reached: int = 0
+    possible: int = 0
 
 
 @keys("... -places -case -roundings")
