@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LIMITS = (2.0**24, 2.0**53, 2.0**31, 2.0**62, 2.0**63, -(2.0**31), -(2.0**62), 3e9)
 """Where types of whole numbers and of floats end, or stop to be exact."""
 
-_SIZES = (1.0, -1.0, 100.0, -100.0, 1e3, -1e3, 1e4, -1e4)
+_SIZES = (1.0, -1.0, 30.0, -30.0, 120.0, -120.0)
 """Numbers of several sizes, of which rows are made: what is shared by rows shows there."""
 
 _SMALL = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 1.5, -2.5)
@@ -55,6 +55,9 @@ _MOVED = 0.05
 
 _ROWS_EACH = 4
 """In every which draw rows are of one number each."""
+
+_WORD = "alpha"
+"""A word that no place need know."""
 
 _FEW_ROWS = 64
 """Of how many rows some are chosen if nothing says which."""
@@ -238,7 +241,9 @@ def _drawn(draw_: _Draw, wanted: Wanted) -> Array:
     if like.dtype.kind in "OUS":
         if draw_.beside is not None:
             return _respelt(draw_, draw_.beside)
-        return _cycled([*wanted.words, "alpha"], like, number)
+        known = dict.fromkeys([*wanted.words, *draw_.spec.words, _WORD])
+        spelt = [way(word) for word in known for way in (str, str.upper, str.lower, str.title)]
+        return _cycled([*dict.fromkeys(spelt)], like, number)
     if like.dtype.kind == "b":
         ways = np.full(like.shape, fill_value=True), np.full(like.shape, fill_value=False)
         return (*ways, draw_.chance(_HALF))[number % 3]
