@@ -764,6 +764,11 @@ def edits(
     return found
 
 
+def beside_edits(ours: Sequence[NodeProto], theirs: Sequence[NodeProto]) -> list[object]:
+    """Return the numbers and words that stand beside what differs in lists of attributes."""
+    return [each for beside, _ in edits(ours, theirs).values() for each in beside]
+
+
 def _paired(
     ours: Mapping[str, list[object]], theirs: Mapping[str, list[object]]
 ) -> dict[str, tuple[list[object], list[object]]]:

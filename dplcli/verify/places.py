@@ -49,7 +49,7 @@ from dplcli.ir.operators import BOUNDING, MEASURING, UNROUNDED, WEIGHT_AXES
 from dplcli.onnx_io.convert import file_of
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify import compare, float64
-from dplcli.verify.behaviours import bounds_of, edits, is_guard
+from dplcli.verify.behaviours import beside_edits, bounds_of, edits, is_guard
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
 from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
@@ -60,7 +60,7 @@ from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
 from dplcli.verify.model import attribute, bytes_of, dtype_name
 from dplcli.verify.numbering import content_of
 from dplcli.verify.run import Runner
-from dplcli.verify.search import climbed, drawn_for, sizes_of, wanted_of
+from dplcli.verify.search import Search, sizes_of
 from dplcli.verify.values import Leaf, RunError, StoppedError, leaves_of
 from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 
@@ -117,9 +117,6 @@ _ROUNDS, _BATCH = 6, 8
 
 _JOINED_BATCH = 64
 """How many draws there are first for a joined place: what differs inside may show seldom."""
-
-_MOST_BATCH = 256
-"""How many draws there are at once, at most, where many rows are to be chosen."""
 
 _DEEPEST_IF = 3
 """How deep If nodes lie in each other whose branches are all taken; further in, as the last."""
@@ -962,52 +959,25 @@ class _Places(CutModels):
         self, place: Place, seen: Feeding, specs: Mapping[str, DrawSpec]
     ) -> dict[Pair, _Failure]:
         """Draw for what no run of a place showed, until all is seen or the budget ends."""
-        covered, made = self.coverage[place.pair.candidate], _made_in(place)
-        own = {name: specs[name] for name in place.reads if name in specs}
-        likes = {n: v for n in own if isinstance(v := seen.feeds[n], np.ndarray)}
-        held = [number for spec in own.values() for number in spec.constants]
-        listed = [each for some, _ in edits(*place.nodes).values() for each in some]
-        work, failures, number = 2 * self._work(place, seen), dict[Pair, _Failure](), 0
-        for turn in range(_ROUNDS):
-            missing, rows = covered.missing(made), covered.missing_rows()
-            beside = listed if not turn and place.pair.candidate not in self.moved else []
-            wanted_rows = [*dict.fromkeys(row for each in rows.values() for row in each)]
-            size = min((like.size for like in likes.values() if like.dtype.kind in "iu"), default=1)
-            most = _JOINED_BATCH if self._is_joined(place) and not turn else _BATCH
-            most = max(most, min(_MOST_BATCH, 2 * len(wanted_rows) // max(size, 1)))
-            batch = min(most, self.left_to_search // max(work, 1))
-            is_done = bool(turn) and not (missing or rows or beside)
-            if failures or not likes or not batch or is_done:
+        name, work = place.pair.candidate, 2 * self._work(place, seen)
+        search = Search(
+            self.coverage[name],
+            _made_in(place),
+            seen.feeds,
+            {name: specs[name] for name in place.reads if name in specs},
+            replays=self.replayed[name],
+            beside=[] if name in self.moved else beside_edits(*place.nodes),
+            first=_JOINED_BATCH if self._is_joined(place) else _BATCH,
+        )
+        failures: dict[Pair, _Failure] = {}
+        for _ in range(_ROUNDS):
+            drawn = search.draws(self.left_to_search // max(work, 1))
+            if failures or not drawn:
                 break
-            self.left_to_search -= work * batch
-            wanted = wanted_of(
-                [covered.met[key] for key in missing],
-                [*covered.met.values()],
-                held,
-                wanted_rows,
-                beside,
-            )
-            feedings = [] if turn else [*self._replays(place, likes, seen)]
-            for at in range(batch):
-                near = covered.met[missing[number // 2 % len(missing)]] if missing else None
-                if at % 2 and turn and near and near.fed and np.isfinite(near.distance):
-                    fed = climbed(near.fed, own, near.distance, number // 2)
-                else:
-                    which = number // 2 if turn else number
-                    fed = {**seen.feeds, **drawn_for(wanted, likes, own, which)}
-                feedings.append(Feeding(_SEARCHED, fed, {}, "mixed"))
-                number += 1
+            self.left_to_search -= work * len(drawn)
+            feedings = [Feeding(_SEARCHED, fed, {}, "mixed") for fed in drawn]
             failures = self._drawn([place], feedings, seen)
         return failures
-
-    def _replays(
-        self, place: Place, likes: Mapping[str, Array], seen: Feeding
-    ) -> Iterator[Feeding]:
-        """Yield again what showed a difference in places that were joined to this one."""
-        for fed in self.replayed[place.pair.candidate][:_JOINED_BATCH]:
-            again = {n: v for n, v in fed.items() if n in likes and v.shape == likes[n].shape}
-            if again:
-                yield Feeding(_SEARCHED, {**seen.feeds, **again}, {}, "mixed")
 
     def _resized(
         self, place: Place, seen: Feeding, specs: Mapping[str, DrawSpec]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Graph
     from dplcli.shapes.knowledge import Knowledge
     from dplcli.shapes.terms import Number
-    from dplcli.verify.coverage import Met
+    from dplcli.verify.coverage import Coverage, Met
     from dplcli.verify.draws import DrawSpec
     from dplcli.verify.values import Array, Feed
 
@@ -59,6 +59,9 @@ _ROWS_EACH = 4
 _WORD = "alpha"
 """A word that no place need know."""
 
+_BATCH, _MOST_BATCH = 8, 256
+"""How many draws there are at once; at most, where many rows are to be chosen."""
+
 _FEW_ROWS = 64
 """Of how many rows some are chosen if nothing says which."""
 
@@ -67,6 +70,105 @@ _LARGEST_BOUND = 40_000
 
 _MOST_ELEMENTS = 1 << 22
 """How many elements a value of another size has at most."""
+
+
+class Search:
+    """Draws for what no run of one place showed.
+
+    Args:
+        covered: What its runs showed, which goes on being noted there.
+        made: What the nodes of either part give.
+        seen: What the original computes there.
+        specs: What may be drawn, and what is known of it.
+        replays: What showed a difference in places that were joined to this one.
+        beside: Numbers and words that stand beside what differs in attributes.
+        first: How many draws there are at first, whether something is missing or not.
+    """
+
+    def __init__(  # noqa: PLR0913  # what is known of a place
+        self,
+        covered: Coverage,
+        made: Sequence[set[str]],
+        seen: Mapping[str, Feed],
+        specs: Mapping[str, DrawSpec],
+        *,
+        replays: Sequence[Mapping[str, Array]],
+        beside: Sequence[object],
+        first: int,
+    ) -> None:
+        self._covered, self._made = covered, made
+        self._seen, self._specs = seen, specs
+        self._likes = {n: v for n in specs if isinstance(v := seen[n], np.ndarray)}
+        self._replays, self._beside, self._first = replays, beside, first
+        self._number = 0
+
+    def draws(self, most: int) -> list[dict[str, Feed]]:
+        """Return the next draws, the same in each run of dpl; none if nothing is missing.
+
+        Args:
+            most: How many may be afforded.
+        """
+        missing = [self._covered.met[key] for key in self._covered.missing(self._made)]
+        rows = self._covered.missing_rows().values()
+        wanted_rows = [*dict.fromkeys(row for each in rows for row in each)]
+        is_first = not self._number
+        if not self._likes or not (is_first or missing or wanted_rows):
+            return []
+        whole = [like.size for like in self._likes.values() if like.dtype.kind in "iu"]
+        for_rows = min(_MOST_BATCH, 2 * len(wanted_rows) // max(min(whole, default=1), 1))
+        count = min(max(self._first if is_first else _BATCH, for_rows), most)
+        drawn = [*self._again()][:count] if is_first else []
+        wanted = self._wanted(missing, wanted_rows)
+        for _ in range(count):
+            near = missing[self._number // 2 % len(missing)] if missing else None
+            climbs = not is_first and self._number % 2 and near and near.fed
+            if climbs and near and near.fed and math.isfinite(near.distance):
+                drawn.append(climbed(near.fed, self._specs, near.distance, self._number // 2))
+            else:
+                which = self._number if is_first else self._number // 2
+                drawn.append({**self._seen, **drawn_for(wanted, self._likes, self._specs, which)})
+            self._number += 1
+        return drawn
+
+    def _again(self) -> Iterator[dict[str, Feed]]:
+        """Yield what showed a difference in places that were joined to this one."""
+        for fed in self._replays:
+            again = {
+                name: value
+                for name, value in fed.items()
+                if name in self._likes and value.shape == self._likes[name].shape
+            }
+            if again:
+                yield {**self._seen, **again}
+
+    def _wanted(self, missing: Sequence[Met], rows: Sequence[int]) -> Wanted:
+        asked = [number for each in missing for number in each.piece.draws]
+        held = [number for spec in self._specs.values() for number in spec.constants]
+        met = [number for each in self._covered.met.values() for number in each.piece.draws]
+        every = dict.fromkeys([*asked, *met, *held])
+        numbers = [float(n) for n in every if isinstance(n, (int, float)) and not math.isnan(n)]
+        finite = [number for number in numbers if math.isfinite(number)]
+        large = max(map(abs, finite), default=1.0)
+        odd = [float(n) for n in every if isinstance(n, float) and not math.isfinite(n)]
+        groups = [
+            tuple(finite) or (0.0, 1.0),
+            _SIZES,
+            (large + 1, large * 1.25 + 1, large + 3),
+            (-large - 1, -large * 1.25 - 1, -large - 3),
+            _LIMITS,
+            _SMALL,
+            (0.0,),
+            tuple(odd),
+            *((number,) for number in dict.fromkeys([*odd, *finite])),
+        ]
+        needed = [abs(n) for n in asked if isinstance(n, (int, float)) and math.isfinite(n)]
+        beside = self._beside if not self._number else []
+        return Wanted(
+            [group for group in groups if group],
+            words=[word for word in [*asked, *beside] if isinstance(word, str)],
+            rows=[*rows, *(int(n) for n in beside if isinstance(n, (int, float)) and _is_index(n))],
+            most=1.5 * max([_PLAIN, *needed]),
+        )
 
 
 @dataclass(frozen=True)
@@ -84,48 +186,6 @@ class Wanted:
     words: Sequence[str] = ()
     rows: Sequence[int] = ()
     most: float = _PLAIN
-
-
-def wanted_of(
-    missing: Sequence[Met],
-    met: Sequence[Met],
-    held: Sequence[float],
-    rows: Sequence[int],
-    beside: Sequence[object],
-) -> Wanted:
-    """Return what to draw for pieces and rows that are missing.
-
-    Args:
-        missing: Pieces that no run reached.
-        met: All pieces of the place.
-        held: Numbers that the place holds.
-        rows: Rows of tables that no run chose.
-        beside: Numbers and words that stand beside what differs in attributes.
-    """
-    asked = [number for each in missing for number in each.piece.draws]
-    every = dict.fromkeys([*asked, *(n for each in met for n in each.piece.draws), *held])
-    numbers = [float(n) for n in every if isinstance(n, (int, float)) and not math.isnan(n)]
-    finite = [number for number in numbers if math.isfinite(number)]
-    large = max(map(abs, finite), default=1.0)
-    odd = [float(n) for n in every if isinstance(n, float) and not math.isfinite(n)]
-    groups = [
-        tuple(finite) or (0.0, 1.0),
-        _SIZES,
-        (large + 1, large * 1.25 + 1, large + 3),
-        (-large - 1, -large * 1.25 - 1, -large - 3),
-        _LIMITS,
-        _SMALL,
-        (0.0,),
-        tuple(odd),
-        *((number,) for number in dict.fromkeys([*odd, *finite])),
-    ]
-    needed = [abs(n) for n in asked if isinstance(n, (int, float)) and math.isfinite(n)]
-    return Wanted(
-        [group for group in groups if group],
-        words=[word for word in [*asked, *beside] if isinstance(word, str)],
-        rows=[*rows, *(int(n) for n in beside if isinstance(n, (int, float)) and _is_index(n))],
-        most=1.5 * max([_PLAIN, *needed]),
-    )
 
 
 def _is_index(number: float) -> bool:
