@@ -9,7 +9,8 @@ from onnx import ModelProto, TypeProto, ValueInfoProto
 
 from dplcli.errors import UsageError, did_you_mean, some_of
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.convert import all_nodes, copy_but, encode_type, graphs_of, names_read
+from dplcli.onnx_io.convert import all_nodes, encode_type, graphs_of, names_read
+from dplcli.onnx_io.parts import copy_but
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence

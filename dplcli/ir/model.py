@@ -1079,7 +1079,7 @@ class Node:
         self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
         self.source = source
         self.rewired = False
-        self._remarks = NO_REMARKS
+        self._remarks: Remarks | None = NO_REMARKS
         self.attributes: Mapping[str, Attribute] = NO_ATTRIBUTES
         self.position = 0
         self.prev: Node | None = None
@@ -1127,11 +1127,13 @@ class Node:
     @property
     def remarks(self) -> Remarks:
         """What it carries for readers and tools, wherever it comes from."""
-        return self._remarks if self.source is None else self.graph.model.codec.remarks(self)
+        if self._remarks is None:
+            self._remarks = self.graph.model.codec.remarks(self)
+        return self._remarks
 
     @remarks.setter
-    def remarks(self, remarks: Remarks) -> None:
-        """Set what a node made by a pass carries."""
+    def remarks(self, remarks: Remarks | None) -> None:
+        """Set what it carries; None if its source says that when somebody asks."""
         self._remarks = remarks
 
     @property

@@ -26,7 +26,8 @@ from dplcli.files import (
     temporary_folder,
 )
 from dplcli.ir.types import PLAIN_KINDS
-from dplcli.onnx_io.convert import RawData, span_of
+from dplcli.onnx_io.convert import span_of
+from dplcli.onnx_io.parts import RawData
 from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The message that a model was read from: what nodes, graphs and functions of the file look back to.
+"""The message that a model was read from, to which nodes, graphs and functions look back.
 
 Each node, graph and function of a file has the message of it as its ``source``, and nothing changes
 one. So what is not decoded costs nothing, and what no pass has touched is written as it came.
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto
 
-from dplcli.onnx_io.convert import ProtoTensor, SparseTensor, fields
+from dplcli.onnx_io.convert import ProtoTensor, SparseTensor
+from dplcli.onnx_io.parts import fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -81,4 +82,4 @@ def header_of(model: Model) -> Any:  # noqa: ANN401  # a ModelProto
 
 
 def _without(proto: Message, left_out: Collection[str]) -> Message:
-    return type(proto).FromString(b"".join(fields(proto, without=left_out)))
+    return type(proto).FromString(fields(proto, without=left_out))

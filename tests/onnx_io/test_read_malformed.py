@@ -18,7 +18,7 @@ from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.onnx_io.read import functions_from_text, model_from_text
+from dplcli.onnx_io.scratch import functions_from_text, model_from_text
 from dplcli.settings import RewriteSettings
 from tests.helpers import print_graph
 from tests.models import ir_of, parse
