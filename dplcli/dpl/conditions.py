@@ -578,7 +578,7 @@ def rounded(number: object) -> object:
     return builtins.round(number)  # type: ignore[call-overload]  # what is no number raises
 
 
-def in_order(items: object) -> list[Any]:
+def from_smallest(items: object) -> list[Any]:
     """List the items from the smallest to the largest."""
     return builtins.sorted(items_of(items))
 
@@ -658,7 +658,7 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "sum": total,
     "range": whole_numbers,
     "round": rounded,
-    "sorted": in_order,
+    "sorted": from_smallest,
     "zip": pairs,
     "list": items_of,
     "tuple": fixed,

@@ -1184,10 +1184,10 @@ def callers_first(calls: Mapping[Function, Sequence[Node]]) -> list[Function]:
     Args:
         calls: The functions, with their calls (:func:`calls_in`).
     """
-    return in_order({function: callees(function) for function in calls})
+    return followers_last({function: callees(function) for function in calls})
 
 
-def in_order(followers: Mapping[Key, Iterable[Key]]) -> list[Key]:
+def followers_last(followers: Mapping[Key, Iterable[Key]]) -> list[Key]:
     """Sort so that each comes before those that follow it (Kahn's algorithm).
 
     What lies on a cycle, or behind one, is left out. Where the order is free, it is that of
@@ -1225,7 +1225,7 @@ def expanded_sizes(
         for inner in called:
             callers[inner].append(key)
     sizes = dict.fromkeys(own, MANY)
-    for key in in_order(callers):
+    for key in followers_last(callers):
         inside = sum(count * sizes[inner] for inner, count in calls.get(key, {}).items())
         sizes[key] = min(own[key] + inside, MANY)
     return sizes

@@ -6,6 +6,7 @@ import math
 import stat
 from contextlib import suppress
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from onnx import (
     AttributeProto,
     FunctionProto,
     GraphProto,
+    ModelProto,
     NodeProto,
     SparseTensorProto,
     TensorAnnotation,
@@ -41,7 +43,7 @@ from dplcli.ir import (
     TensorType,
 )
 from dplcli.ir.model import NO_REMARKS
-from dplcli.ir.types import CHUNK, DTYPE_CODES, bits_of, dtype_name, shared_type
+from dplcli.ir.types import CHUNK, DTYPE_CODES, PLAIN_KINDS, bits_of, dtype_name, shared_type
 from dplcli.onnx_io.contrib import CONTRIB, IN_STANDARD_DOMAIN, contrib_operators
 from dplcli.onnx_io.parts import fields
 
@@ -392,6 +394,7 @@ _WITHOUT_GRAPHS = frozenset(_KIND_NAMES) - {
     AttributeProto.GRAPH,
     AttributeProto.GRAPHS,
 }
+_WITHOUT_TENSORS = frozenset(_KIND_CODES[kind] for kind in PLAIN_KINDS)
 _OF_ATTRIBUTES = {"name", "type", "ref_attr_name", *_FIELDS.values(), *map("{}s".format, _FIELDS)}
 """The fields of an attribute that dpl has words for."""
 _GUESSED_KINDS = ("tensor", "graph", "float", "int", "string")
@@ -465,6 +468,40 @@ def all_nodes(*roots: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     """Iterate over the nodes of graphs and functions and of every body in them."""
     for scope in all_scopes(*roots):
         yield from scope.node
+
+
+def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
+    """Iterate over the tensors of a model, in nodes and functions, too; sparse ones are two."""
+    for scope in (proto.graph, *proto.functions):
+        yield from _tensors_of(scope)
+
+
+def _tensors_of(scope: GraphProto | FunctionProto) -> Iterator[TensorProto]:
+    stated = chain.from_iterable(node.attribute for node in scope.node)
+    if isinstance(scope, GraphProto):
+        yield from scope.initializer
+        yield from _parts_of(scope.sparse_initializer)
+    else:
+        stated = chain(stated, scope.attribute_proto)
+    for attribute in stated:
+        if attribute.type in _WITHOUT_TENSORS:
+            continue
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("sparse_tensor"):
+            yield from _parts_of([attribute.sparse_tensor])
+        yield from _parts_of(attribute.sparse_tensors)
+        if attribute.HasField("g"):
+            yield from _tensors_of(attribute.g)
+        for graph in attribute.graphs:
+            yield from _tensors_of(graph)
+
+
+def _parts_of(sparse: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for item in sparse:
+        yield item.values
+        yield item.indices
 
 
 def names_read(proto: NodeProto) -> Iterator[str]:

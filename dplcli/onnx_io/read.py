@@ -7,7 +7,6 @@ import stat
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -39,7 +38,7 @@ from dplcli.ir import (
     TypeStatement,
     Value,
 )
-from dplcli.ir.model import NO_ATTRIBUTES, in_order, is_in_function, record_uses
+from dplcli.ir.model import NO_ATTRIBUTES, followers_last, is_in_function, record_uses
 from dplcli.ir.operators import canonical_domain
 from dplcli.ir.traversal import find_value, outwards
 from dplcli.ir.types import dtype_name, shared_type
@@ -76,6 +75,7 @@ from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from google.protobuf.message import Message
     from onnx import NodeProto, OperatorSetIdProto
@@ -475,7 +475,7 @@ def _sort(graph: GraphProto | FunctionProto, label: str) -> bool:
     for index, node in enumerate(nodes):
         for made_by in {maker[name] for name in names_read(node) if name in maker}:
             consumers[made_by].append(index)
-    order = in_order(consumers)
+    order = followers_last(consumers)
     if len(order) < len(nodes):
         culprit = nodes[min(consumers.keys() - set(order))]
         name = culprit.name or next(iter(culprit.output), culprit.op_type)

@@ -9,16 +9,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto
+from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 
-from dplcli.onnx_io.convert import ProtoTensor, SparseTensor
+from dplcli.onnx_io.convert import ProtoTensor, SparseTensor, all_tensors
 from dplcli.onnx_io.parts import fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from google.protobuf.message import Message
-    from onnx import ModelProto, TensorProto
+    from onnx import ModelProto
 
     from dplcli.ir import Function, Graph, Model, Node, Tensor
     from dplcli.onnx_io.convert import Home
@@ -48,6 +48,12 @@ class Source:
         """How many bytes the model has."""
         size: int = self.proto.ByteSize()
         return size
+
+    @cached_property
+    def external(self) -> tuple[TensorProto, ...]:
+        """The tensors of which the data lies in files beside the model."""
+        tensors = all_tensors(self.proto)
+        return tuple([each for each in tensors if each.data_location == TensorProto.EXTERNAL])
 
     def tensor(self, proto: TensorProto | SparseTensorProto) -> Tensor:
         """Return a tensor of the file, whose data is not looked at."""

@@ -16,8 +16,7 @@ import onnx
 from onnx import AttributeProto, TensorProto
 
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.convert import all_scopes
-from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.convert import all_scopes, all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import scale_of

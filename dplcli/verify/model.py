@@ -20,8 +20,7 @@ from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, called_function
 from dplcli.ir.operators import is_random
 from dplcli.ir.types import summands
 from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
-from dplcli.onnx_io.convert import decode_type, dtype_bits, file_of, load_data
-from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.convert import all_tensors, decode_type, dtype_bits, file_of, load_data
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
 from dplcli.verify.check import TIMEOUT, Execution
 from dplcli.verify.numbering import SHORT, mark

@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
-from dplcli.ir.model import in_order
+from dplcli.ir.model import followers_last
 from dplcli.ir.operators import KERNEL_SLOT, WINDOWED, canonical_domain, commutes, may_be_random
 from dplcli.onnx_io.convert import names_read
 from dplcli.onnx_io.infer import count_calls
@@ -244,7 +244,7 @@ class Numbering:
             for name in names:
                 if name in maker:
                     readers[maker[name]].append(place)
-        order = in_order(readers)
+        order = followers_last(readers)
         if len(order) < len(steps):
             self._found.doubts.append("a node needs what it makes")
         return [steps[place] for place in order]
@@ -464,7 +464,7 @@ def _contents(model: ModelProto) -> dict[FunctionKey, str]:
         for inner in inside:
             callers[inner].append(key)
     contents: dict[FunctionKey, str] = {}
-    for key in in_order(callers):
+    for key in followers_last(callers):
         text = functions[key].SerializeToString(deterministic=True)
         called = sorted((inner, contents[inner]) for inner in calls[key])
         contents[key] = digest(repr((text, called)).encode())

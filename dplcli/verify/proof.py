@@ -24,8 +24,7 @@ from google.protobuf.message import DecodeError
 from dplcli.ir.operators import DEQUANTIZING, canonical_domain
 from dplcli.onnx_io import paused_gc
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import all_nodes, graphs_of
-from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.convert import all_nodes, all_tensors, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls, inlined, write_defaults
 from dplcli.verify.model import load_unshared, read_model, signature_differences
 from dplcli.verify.numbering import (
