@@ -325,7 +325,6 @@ class Model:
         ir_version: IR version of the file.
         opset_imports: Domain to version.
         source: The opaque model it was loaded from.
-        rows: The table that it was read into; None once anything was edited.
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).

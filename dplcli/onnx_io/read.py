@@ -644,10 +644,10 @@ class _Builder:
         for tensor in (*proto.initializer[:], *proto.sparse_initializer):
             is_sparse = isinstance(tensor, SparseTensorProto)
             name = tensor.values.name if is_sparse else tensor.name
-            value = graph.values.get(name)
-            if value is None:
-                value = graph.values[name] = Value(name, graph)
-            elif value.is_initializer:
+            if name not in graph.values:
+                graph.values[name] = Value(name, graph)
+            value = graph.values[name]
+            if value.is_initializer:
                 raise self._refusal(graph, f"two initializers are named {name!r}")
             value.set_initializer(tensor)
             if not is_sparse:

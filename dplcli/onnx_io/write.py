@@ -386,7 +386,8 @@ def opsets(stated: Iterable[OperatorSetIdProto], in_force: Mapping[str, int]) ->
         if domain in in_force:
             listed.add(domain)
             changed = OperatorSetIdProto.FromString(_bytes(opset))
-            changed.version = in_force[domain]
+            if changed.version != in_force[domain]:
+                changed.version = in_force[domain]
             yield _bytes(changed)
     for domain, version in in_force.items():
         if domain not in listed:
