@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Tensor
 
-    Part: TypeAlias = "bytes | Untouched | RawData | Parts"
+    Part: TypeAlias = "bytes | Untouched | RawData | MessageParts"
     """Encoded already, or to be encoded when it is written."""
 
 
@@ -65,7 +65,7 @@ def size_of_texts(texts: Sequence[str]) -> int:
     return sum([len(delimited(1, text.encode())) for text in texts])
 
 
-class Parts:
+class MessageParts:
     """A message in the making: its parts, of which the large ones are encoded when it is written.
 
     Attributes:

@@ -621,9 +621,7 @@ class _Builder:
             self._declare(graph, info if is_function else info.name)
         if not is_function:
             self._store(graph, proto)
-        for value in graph.values.values():
-            if value.is_graph_input:
-                graph.inputs.append(value)
+        graph.inputs += [value for value in graph.values.values() if value.is_graph_input]
         self._add_nodes(graph, proto.node)
         for info in proto.output:
             name = info if is_function else info.name

@@ -51,7 +51,7 @@ from dplcli.onnx_io.external_data import (
     total_size,
     write_data,
 )
-from dplcli.onnx_io.parts import Parts, RawData, Untouched, delimited, fields
+from dplcli.onnx_io.parts import MessageParts, RawData, Untouched, delimited, fields
 from dplcli.onnx_io.source import source_of
 from dplcli.onnx_io.strip import strip_file, stripped
 
@@ -352,7 +352,7 @@ _SMALL = 1 << 10
 """Up to how many bytes what was computed is held in the file, whatever else lies outside."""
 
 
-def _parts_of(model: Model, outside: Mapping[Tensor, DataPlace]) -> Parts:
+def _parts_of(model: Model, outside: Mapping[Tensor, DataPlace]) -> MessageParts:
     """Take *model* apart: what was not edited are the messages it came in, as they are.
 
     Args:
@@ -362,7 +362,7 @@ def _parts_of(model: Model, outside: Mapping[Tensor, DataPlace]) -> Parts:
     header = source_of(model).proto
     writer = _Writer(outside)
     version = ModelProto(ir_version=model.ir_version) if model.ir_version else ModelProto()
-    parts = Parts(version.SerializeToString())
+    parts = MessageParts(version.SerializeToString())
     parts.fill(
         header,
         {
@@ -405,7 +405,7 @@ class _Writer:
         self._outside = outside
         self._alike: dict[tuple[object, ...], bytes] = {}
 
-    def graph(self, graph: Graph) -> Parts:
+    def graph(self, graph: Graph) -> MessageParts:
         """Encode a graph, without what edits have taken out, and with what they have added."""
         source = graph.source if isinstance(graph.source, GraphProto) else _made_graph(graph)
         made = made_initializers(graph) if graph.modified else {}
@@ -426,21 +426,21 @@ class _Writer:
             kept = (_bytes(info) for info in source.value_info if info.name not in untold)
             replaced["value_info"] = chain(kept, map(_bytes, encode_stated_types(graph)))
             replaced["quantization_annotation"] = encode_annotations(graph)
-        parts = Parts()
+        parts = MessageParts()
         parts.fill(source, replaced)
         if graph.source is None:
             parts.add(encode_graph_remarks(graph))
         return parts
 
-    def _initializer(self, name: str, data: Tensor) -> Parts:
+    def _initializer(self, name: str, data: Tensor) -> MessageParts:
         """Encode an initializer made by a pass, or where its data lies."""
         place = self._outside.get(data)
         if place is None and not _is_new(data):
-            return Parts(_bytes(tensor_to_proto(data, name)))
+            return MessageParts(_bytes(tensor_to_proto(data, name)))
         head = TensorProto(name=name, data_type=DTYPE_CODES[data.dtype], dims=data.shape)
         if place is not None:
             refer(head, place)
-        parts = Parts(_bytes(head))
+        parts = MessageParts(_bytes(head))
         if place is None:
             parts.embed(TensorProto.RAW_DATA_FIELD_NUMBER, [RawData(data)])
         return parts
@@ -459,7 +459,7 @@ class _Writer:
             return _bytes(source)
         gone = (body.erased - body.values.keys()) | body.stated_types.keys()
         kept = (info for info in source.value_info if info.name not in gone)
-        parts = Parts()
+        parts = MessageParts()
         parts.fill(
             source,
             {
