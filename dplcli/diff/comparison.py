@@ -897,7 +897,10 @@ class Differ(ModelPairing):
 
     def result(self, ignored: frozenset[Facet] = DEFAULT_IGNORED) -> ModelDiff:
         """Compare the main graphs with the bodies in them, and the functions."""
-        opsets = [OpsetChange(*change) for change in _used_imports(*self.models)]
+        imports = _differing(*(model.opset_imports for model in self.models))
+        graphs = (graph for model in self.models for graph in model.graphs())
+        in_use = {node.domain for graph in graphs for node in graph}
+        opsets = [OpsetChange(*change) for change in imports if change[0] in in_use]
         return ModelDiff(
             graphs=tuple(
                 Comparison(pairing, named=is_main).result() for pairing, is_main in self.pairings()
@@ -919,13 +922,3 @@ class Differ(ModelPairing):
         yield from _order(
             "functions", ((places[0][a.key], places[1][b.key], a.name) for a, b in self.functions)
         )
-
-
-def _used_imports(first: Model, second: Model) -> Iterator[tuple[str, int | None, int | None]]:
-    """Yield the imports that differ, of domains that some node is in."""
-    in_use = {
-        node.domain for model in (first, second) for graph in model.graphs() for node in graph
-    }
-    for change in _differing(first.opset_imports, second.opset_imports):
-        if change[0] in in_use:
-            yield change

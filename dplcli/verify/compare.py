@@ -25,7 +25,7 @@ from dplcli.verify.values import (
     RunError,
     Runs,
     StoppedError,
-    map_feeds,
+    map_feed,
 )
 from dplcli.verify.verdict import Figures, OutputComparison
 
@@ -808,10 +808,9 @@ def _measure(
         rng = np.random.default_rng(draw)
         try:
             runner = open_session(_moved_source(source, rng, units))
-            fed = (
-                map_feeds(partial(_moved, rng=rng, units=units), each) for each in feeds.values()
-            )
-            moved = dict(zip(feeds, runner.run_each([*fed]), strict=True))
+            move = partial(map_feed, partial(_moved, rng=rng, units=units))
+            fed = [{name: move(feed) for name, feed in own.items()} for own in feeds.values()]
+            moved = dict(zip(feeds, runner.run_each(fed), strict=True))
             for name, limit in movements(outputs, moved).items():
                 limits[name] = _further(limits.get(name, _STILL), limit)
         except (RunError, StoppedError, EncodeError):

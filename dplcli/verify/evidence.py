@@ -156,7 +156,7 @@ def load_evidence(path: Path) -> Evidence:
         if record["schema"] != RESULTS_SCHEMA:
             raise UsageError(f"{path}: holds {record['schema']!r}, not {RESULTS_SCHEMA!r}")
         facts, result = record["facts"], record["result"]
-        plain: dict[str, Any] = {name: tuple(result.get(name, ())) for name in _TUPLES}
+        plain: dict[str, Any] = {name: tuple(result[name]) for name in _TUPLES}
         originals = unpacked_runs(record["originals"], arrays)
         levels = {REFERENCE_LEVEL: originals[REFERENCE_LEVEL], **originals} if originals else {}
         return Evidence(
@@ -181,7 +181,7 @@ def load_evidence(path: Path) -> Evidence:
             ),
             feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
             runtime=record["runtime"],
-            excuses={(level, name): text for level, name, text in record.get("excuses", [])},
+            excuses={(level, name): text for level, name, text in record["excuses"]},
         )
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -192,18 +192,14 @@ def load_evidence(path: Path) -> Evidence:
 
 
 def _grounds(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record says of proof and regions; files of the first previews say nothing."""
-    proof, regions = result.get("proof"), result.get("regions")
+    """Return what a record says of proof and regions."""
+    proof, regions = result["proof"], result["regions"]
     if regions is not None:
-        told = {
-            name: tuple(regions.get(name, ()))
-            for name in ("differing", "unseen", "changes", "notes")
-        }
-        sights = tuple(Sight(**sight) for sight in regions.get("sights", ()))
-        regions = regions | told | {"sights": sights}
+        told = {name: tuple(regions[name]) for name in ("differing", "unseen", "changes", "notes")}
+        regions = regions | told | {"sights": tuple(Sight(**each) for each in regions["sights"])}
     return {
         "proof": None if proof is None else Proof(**proof),
-        "unproved": result.get("unproved", ""),
+        "unproved": result["unproved"],
         "regions": None if regions is None else LocalJudgement(**regions),
     }
 
@@ -340,7 +336,7 @@ def verify_against(
         proof=None,
         unproved="",
         regions=None,
-        doubts=blindness(evidence.result.blind_outputs, _first(evidence), evidence.feeds),
+        doubts=blindness(evidence.result.blind_outputs, gave, evidence.feeds),
         reasons=tuple(reasons),
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )

@@ -20,9 +20,9 @@ from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.check import REFERENCE_LEVEL, Check, Whole
 from dplcli.verify.compare import Judge, facts_of, value_depths
 from dplcli.verify.inputs import candidate_source, open_reference
-from dplcli.verify.model import Dataflow, model_of, read_model, read_whole
+from dplcli.verify.model import Dataflow, model_of, read_model, whole_of
 from dplcli.verify.run import Runner
-from dplcli.verify.values import Leaf, RunError
+from dplcli.verify.values import Leaf, ModelSource, RunError
 from dplcli.verify.verdict import Junction
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Model
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.values import Array, Feed, ModelSource, Outputs
+    from dplcli.verify.values import Array, Feed, Outputs
     from dplcli.verify.verdict import OutputComparison
 
 # Which values of two models ought to be the same: told by structure, before anything runs.
@@ -511,7 +511,7 @@ def whole_model(path: Path) -> onnx.ModelProto:
         UsageError: The weights cannot be read.
     """
     try:
-        return read_whole(path)
+        return whole_of(ModelSource(path))
     except (OSError, *ONNX_ERRORS) as error:
         raise UsageError(f"{path}: its weights cannot be read: {error}") from error
 

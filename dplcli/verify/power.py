@@ -504,17 +504,12 @@ def blind_outputs(judge: Judge, runs: Sequence[Outputs]) -> tuple[str, ...]:
     )
 
 
-def blind_warnings(blind: Sequence[str]) -> list[str]:
-    """Say that the check has no power over *blind* outputs."""
-    return [
+def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
+    """Name the *blind* outputs, and others that are all NaN or one number throughout."""
+    warnings = [
         f"output {name!r} does not change with the input; the check has no power over it"
         for name in blind
     ]
-
-
-def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
-    """Name outputs, other than the *blind*, that are all NaN or one number throughout."""
-    warnings = []
     for name in runs[0]:
         leaves = [leaf.data for outputs in runs for leaf in outputs[name]]
         numbers = [data for data in leaves if data.size and data.dtype.kind in "fiu"]
