@@ -146,8 +146,10 @@ class DeclaredValue(NamedTuple):
     type: str | None
 
     @classmethod
-    def of(cls, value: Value) -> DeclaredValue:
-        """Return what the file says of *value*."""
+    def of(cls, value: Value | None) -> DeclaredValue | None:
+        """Return what the file says of *value*; None if there is none."""
+        if value is None:
+            return None
         declared = value.declared_type
         return cls(value.name, None if declared is None else str(declared))
 
@@ -162,7 +164,7 @@ class WeightChange:
     distance: Distance | None
 
     @property
-    def ends(self) -> tuple[DeclaredValue, DeclaredValue]:
+    def ends(self) -> tuple[DeclaredValue | None, DeclaredValue | None]:
         """Both, with the types that the files state."""
         return DeclaredValue.of(self.before), DeclaredValue.of(self.after)
 
@@ -188,11 +190,7 @@ class SignatureChange:
     @property
     def ends(self) -> tuple[DeclaredValue | None, DeclaredValue | None]:
         """Both, with the types that the files state."""
-        before, after = self.before, self.after
-        return (
-            None if before is None else DeclaredValue.of(before),
-            None if after is None else DeclaredValue.of(after),
-        )
+        return DeclaredValue.of(self.before), DeclaredValue.of(self.after)
 
 
 @keys(
@@ -349,12 +347,9 @@ def function_changes(
             yield FunctionChange("renamed", one, other)
         if declared(one) != declared(other):
             yield FunctionChange("redeclared", one, other)
-    yield from (
-        FunctionChange("removed", f, None) for f in first.functions.values() if f not in paired
-    )
-    yield from (
-        FunctionChange("added", None, f) for f in second.functions.values() if f not in paired
-    )
+    ours, theirs = first.functions.values(), second.functions.values()
+    yield from (FunctionChange("removed", f, None) for f in ours if f not in paired)
+    yield from (FunctionChange("added", None, f) for f in theirs if f not in paired)
 
 
 # Differences that no computed number depends on: names, order, documentation and the like.

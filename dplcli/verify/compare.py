@@ -468,12 +468,6 @@ class Judge:
             roundings=self.roundings,
         )
 
-    def _limit(self, name: str) -> Limit | None:
-        """Return how far the original's last bits move it; None if somebody chose a tolerance."""
-        given = self.settings
-        chosen = name in given.tolerances or (given.rtol, given.atol) != (None, None)
-        return None if chosen else self.limits.get(name)
-
     def _compare_leaf(self, name: str, expected: Leaf, actual: Leaf) -> OutputComparison:
         blank = self._blank(name, expected)
         where = f"element {expected.label}: " if expected.label else ""
@@ -491,7 +485,9 @@ class Judge:
             comparison = _compare_integers(blank, expected.data, actual.data, flips=flips)
         else:
             comparison = _compare_exactly(blank, expected, actual)
-        if not comparison.ok and (limit := self._limit(name)) is not None:
+        given, limit = self.settings, self.limits.get(name)
+        is_chosen = name in given.tolerances or (given.rtol, given.atol) != (None, None)
+        if not comparison.ok and limit is not None and not is_chosen:
             comparison = _within_limit(comparison, blank, limit, expected, actual)
         return (
             comparison

@@ -206,7 +206,7 @@ def _plan(
     plan, cuts = plan_blocks(
         (ModelSource(models[0]), ModelSource(models[1])),
         [port.name for port in ports],
-        values_of(flow, inputs.expected_sizes(ports, settings)),
+        values_of(flow, next(inputs.size_plans(ports, settings.sizes, ()), inputs.NO_SIZES)),
         settings.max_memory,
         say,
     )

@@ -18,10 +18,10 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 from onnx.reference.ops.op_scan import Scan as OwnScan
 
+from dplcli.onnx_io.infer import functions_in_order
 from dplcli.verify.check import CPU
 from dplcli.verify.engines import numbered
 from dplcli.verify.model import whole_of
-from dplcli.verify.numbering import functions_in_order
 from dplcli.verify.values import (
     Feed,
     Leaf,

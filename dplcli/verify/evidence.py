@@ -22,10 +22,9 @@ import numpy as np
 import onnx
 
 from dplcli.errors import UsageError
-from dplcli.files import write_file
 from dplcli.verify.check import REFERENCE_LEVEL, Check
 from dplcli.verify.compare import Depth, Facts, Judge, Limit, check_names, excused, judge_level
-from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source
+from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source, write_arrays
 from dplcli.verify.model import check_expansion, input_ports, output_ports, read_model
 from dplcli.verify.run import Runner, at_level, check_setup, run_cases, run_levels
 from dplcli.verify.values import Array, Feed, Leaf, Outputs, Runs, storable
@@ -139,10 +138,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
         "candidates": packed_runs(evidence.candidates, arrays),
     }
     arrays[RECORD] = np.array(json.dumps(record))
-    try:
-        write_file(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, **arrays))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+    write_arrays("--save-results", path, arrays.items())
 
 
 def load_evidence(path: Path) -> Evidence:
@@ -157,6 +153,10 @@ def load_evidence(path: Path) -> Evidence:
             raise UsageError(f"{path}: holds {record['schema']!r}, not {RESULTS_SCHEMA!r}")
         facts, result = record["facts"], record["result"]
         plain: dict[str, Any] = {name: tuple(result[name]) for name in _TUPLES}
+        cases = dict(result["cases"])
+        feeds: dict[int, dict[str, Feed]] = {case: {} for case in cases}
+        for case, name, packed in record["feeds"]:
+            feeds.setdefault(case, {})[name] = _unpacked_feed(packed, arrays)
         originals = unpacked_runs(record["originals"], arrays)
         levels = {REFERENCE_LEVEL: originals[REFERENCE_LEVEL], **originals} if originals else {}
         return Evidence(
@@ -176,10 +176,10 @@ def load_evidence(path: Path) -> Evidence:
                     InputChoice(**(choice | {"shape": tuple(choice["shape"])}))
                     for choice in result["inputs"]
                 ),
-                cases=dict(result["cases"]),
+                cases=cases,
                 **_grounds(result),
             ),
-            feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
+            feeds=feeds,
             runtime=record["runtime"],
             excuses={(level, name): text for level, name, text in record["excuses"]},
         )
@@ -264,17 +264,6 @@ def _packed_feed(feed: Feed, arrays: dict[str, Array]) -> object:
     is_text = feed.dtype.kind == "O"
     dtype = onnx.TensorProto.STRING if is_text else onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
     return {"array": _put(feed, arrays), "dtype": int(dtype)}
-
-
-def _unpacked_feeds(
-    entries: Any,  # noqa: ANN401  # JSON
-    cases: Mapping[int, str],
-    arrays: Mapping[str, Array],
-) -> dict[int, dict[str, Feed]]:
-    feeds: dict[int, dict[str, Feed]] = {case: {} for case in cases}
-    for case, name, packed in entries:
-        feeds.setdefault(case, {})[name] = _unpacked_feed(packed, arrays)
-    return feeds
 
 
 def _unpacked_feed(packed: Any, arrays: Mapping[str, Array]) -> Feed:  # noqa: ANN401  # JSON

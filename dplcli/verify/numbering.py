@@ -25,16 +25,14 @@ from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 from dplcli.ir.model import in_order
 from dplcli.ir.operators import KERNEL_SLOT, WINDOWED, canonical_domain, commutes, may_be_random
 from dplcli.onnx_io.convert import names_read
-from dplcli.onnx_io.infer import count_calls
+from dplcli.onnx_io.infer import functions_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from onnx import FunctionProto, GraphProto, ModelProto
+    from onnx import GraphProto, ModelProto
 
     from dplcli.onnx_io.infer import FunctionKey
-
-    Called: TypeAlias = "Iterable[FunctionKey]"
 
     ValueNumber: TypeAlias = "tuple[int, int]"
     """What a value is: the number of what makes it, and which output of that it is."""
@@ -457,17 +455,6 @@ def _read(name: str, scopes: Sequence[Scope]) -> ValueNumber:
         if name in scope:
             return scope[name]
     raise _DoubtError(f"nothing makes the value {name!r}")
-
-
-def functions_in_order(model: ModelProto) -> dict[FunctionKey, tuple[FunctionProto, Called]]:
-    """Return functions, and what each calls, behind that; those in a circle are left out."""
-    functions = {(canonical_domain(f.domain), f.name, f.overload): f for f in model.functions}
-    calls = {key: count_calls(function.node, functions)[1] for key, function in functions.items()}
-    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in functions}
-    for key, inside in calls.items():
-        for inner in inside:
-            callers[inner].append(key)
-    return {key: (functions[key], calls[key].keys()) for key in in_order(callers)}
 
 
 def _contents(model: ModelProto) -> dict[FunctionKey, str]:

@@ -62,7 +62,7 @@ from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
 from dplcli.verify.draws import MANNERS, Manner, draw
 from dplcli.verify.float64 import Exact
-from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
+from dplcli.verify.layers import Pair, ValueStream, value_of
 from dplcli.verify.model import attribute, bytes_of, dtype_name, small_values
 from dplcli.verify.numbering import content_of
 from dplcli.verify.run import Runner
@@ -597,7 +597,11 @@ class _Places(CutModels):
     def _failed_of(self, group: Sequence[Place], cases: Sequence[int]) -> dict[Pair, _Failure]:
         """Return the pairs of a group whose places give something else in some cases."""
         names = [*dict.fromkeys(name for place in group for name in self._captured(place))]
-        feedings = list(self._seen_in(names, cases))
+        what = "fed what the original computes"
+        feedings = [
+            Feeding(what, {**_fed_as(outputs), **self.feeds[case]}, outputs)
+            for case, outputs in self.stream.runs(names, {case: self.feeds[case] for case in cases})
+        ]
         for place in group:
             self.sights[place.pair.candidate] = _Seen()
         # First on the original's values, then on what is drawn.
@@ -616,13 +620,6 @@ class _Places(CutModels):
     def _captured(self, place: Place) -> list[str]:
         end = place.pair.original
         return [name for name in self._needed(place) if name in self.sizes or name == end]
-
-    def _seen_in(self, names: Sequence[str], cases: Sequence[int]) -> Iterator[Feeding]:
-        """Yield what the original computes, for the inputs of each case."""
-        fed = {case: self.feeds[case] for case in cases}
-        for case, outputs in self.stream.runs(names, fed):
-            feeds = {**_fed_as(outputs), **self.feeds[case]}
-            yield Feeding("fed what the original computes", feeds, outputs)
 
     def _groups(self, places: Sequence[Place]) -> Iterator[list[Place]]:
         """Yield places in groups whose values, and whose weights, may be held at once."""
@@ -900,7 +897,8 @@ class _Places(CutModels):
         """Tell whether the same operator makes both, from values that correspond, or constants."""
         ours = self.ours.nodes[self.ours.makers[pair.original]]
         theirs = self.theirs.nodes[self.theirs.makers[pair.candidate]]
-        return is_alike(ours, theirs) and all(
+        kinds = {(node.op_type, node.domain, len(node.input)) for node in (ours, theirs)}
+        return len(kinds) == 1 and all(
             self.cuts[b].original == a if b in self.cuts else b not in self.theirs.makers
             for a, b in zip(ours.input, theirs.input, strict=True)
         )
@@ -1014,7 +1012,10 @@ class _Places(CutModels):
         """
         failures: dict[Pair, _Failure] = {}
         for some, manners in self._affordable(places, seen):
-            seen = self._with_more(some, seen)
+            # What places read that look past cuts is not among what was seen.
+            if names := [n for place in some for n in place.reads if n not in seen.feeds]:
+                more = _fed_as(self.stream.values(names))
+                seen = replace(seen, feeds={**seen.feeds, **more})
             specs = draw_specs(self, some, seen)
             feedings = [
                 Feeding(
@@ -1039,13 +1040,6 @@ class _Places(CutModels):
                 forced = [replace(fed, taken=taken, what=what) for fed in feedings]
                 failures |= self._drawn(with_if, forced, seen)
         return failures
-
-    def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
-        """Add what places read that look past cuts."""
-        names = [n for place in places for n in place.reads if n not in seen.feeds]
-        if not names:
-            return seen
-        return replace(seen, feeds={**seen.feeds, **_fed_as(self.stream.values(names))})
 
     def _drawn(  # noqa: C901  # what is no difference is left out, case by case
         self, places: Sequence[Place], feedings: Sequence[Feeding], seen: Feeding
