@@ -234,15 +234,14 @@ def measure_accuracy(
         say("measuring the values inside")
         inside = tuple(_inside(reference, sources, wiring, cases))
     alone = [n for own, other in (names, names[::-1]) for n in own if n not in other]
+    notes = [f"only one model has the output {name!r}: it is not measured" for name in alone]
     return Measured(
         fed=tuple(reference.stimulus.cases.values()),
         is_made_up=settings.request.given is None and settings.request.function is None,
         outputs=outputs,
         layers=inside,
         loss=None if inside is None else _largest_loss(wiring, inside),
-        notes=tuple(
-            f"only one model has the output {name!r}: it is not measured" for name in alone
-        ),
+        notes=tuple(notes),
     )
 
 

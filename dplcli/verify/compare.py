@@ -864,8 +864,7 @@ def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -
         values = _moved(onnx.numpy_helper.to_array(tensor), rng, units)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     blocks = source.blocks and replace(source.blocks, kept=None)  # other weights give other values
-    content = model.SerializeToString()
-    return replace(source, content=content, blocks=blocks)
+    return replace(source, content=model.SerializeToString(), blocks=blocks)
 
 
 def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:

@@ -467,8 +467,7 @@ def measure_power(
             continue
         tried.add(what)
         try:
-            content = mutant.SerializeToString()
-            refused = is_caught(replace(candidate, content=content))
+            refused = is_caught(replace(candidate, content=mutant.SerializeToString()))
         except (RunError, StoppedError, ValueError, EncodeError):
             continue  # it does not run, or is too large once a weight stands in it
         if refused:
