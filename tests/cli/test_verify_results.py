@@ -181,7 +181,7 @@ def test_nothing_half_written_is_left(
         file.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(np, "savez_compressed", fill)
+    monkeypatch.setattr(np.lib.format, "write_array", fill)
     before = set(nets.iterdir())
 
     answer = dpl(*RESULTS)
