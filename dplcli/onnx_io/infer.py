@@ -36,6 +36,7 @@ from dplcli.ir.model import (
     callers_first,
     calls_in,
     expanded_sizes,
+    in_order,
     is_exact,
     nodes_stood_for,
 )
@@ -232,6 +233,19 @@ def count_calls(
             if node.attribute:
                 pending += [graph.node for _, graph in graphs_of(node)]
     return count, calls
+
+
+def functions_in_order(
+    model: ModelProto,
+) -> dict[FunctionKey, tuple[FunctionProto, Iterable[FunctionKey]]]:
+    """Return functions, and what each calls, behind that; those in a circle are left out."""
+    functions = {(canonical_domain(f.domain), f.name, f.overload): f for f in model.functions}
+    calls = {key: count_calls(function.node, functions)[1] for key, function in functions.items()}
+    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in functions}
+    for key, inside in calls.items():
+        for inner in inside:
+            callers[inner].append(key)
+    return {key: (functions[key], calls[key].keys()) for key in in_order(callers)}
 
 
 def infer_shapes(model: ModelProto) -> tuple[ModelProto, str]:

@@ -394,7 +394,7 @@ class CutModels:
         One session is open at a time: a second one would start another process.
         """
         given: dict[int, Outputs | RunError] = {}
-        groups: dict[object, dict[int, dict[str, Feed]]] = {}
+        groups: dict[object, dict[int, Mapping[str, Feed]]] = {}
         for number, feeding in enumerate(feedings):
             try:
                 feeds = self.fed(side, places, feeding)
@@ -405,7 +405,7 @@ class CutModels:
             groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
         for group in groups.values():
             run: Callable[[Mapping[str, Feed]], Outputs] | None = None
-            for number, feeds in group.items():
+            for number, fed in group.items():
                 try:
                     if run is None:
                         source, _ = self.cut_out(side, places, feedings[number], is_sized=is_sized)
@@ -414,7 +414,7 @@ class CutModels:
                             if precision
                             else Runner(source, REFERENCE_LEVEL).run
                         )
-                    given[number] = run(feeds)
+                    given[number] = run(fed)
                 except RunError as error:
                     given[number] = RunError(str(error))  # the other holds on to the session
         return [given[number] for number in range(len(feedings))]
@@ -427,7 +427,7 @@ class CutModels:
         cuts: Cuts | None = None,
         *,
         is_sized: bool = True,
-    ) -> tuple[ModelSource, dict[str, Feed]]:
+    ) -> tuple[ModelSource, Mapping[str, Feed]]:
         """Return places of one model as one model, and what a feeding feeds them.
 
         Args:
@@ -444,7 +444,7 @@ class CutModels:
         if cuts is None:
             cuts = self.cuts_of(side.place, places[0].without)
         feeds = self.fed(side, places, feeding, cuts)
-        types = {name: type_of(_known(v, name), is_sized=is_sized) for name, v in feeds.items()}
+        types = {name: type_of(value, is_sized=is_sized) for name, value in feeds.items()}
         nodes = {row for part in parts for row in part.nodes}
         model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
         _keep_casts(model)
@@ -456,24 +456,17 @@ class CutModels:
 
     def fed(
         self, side: CutSide, places: Sequence[Place], feeding: Feeding, cuts: Cuts | None = None
-    ) -> dict[str, Feed]:
+    ) -> dict[str, Array | list[Array]]:
         """Return what a feeding feeds places of one model, by the names there."""
         if cuts is None:
             cuts = self.cuts_of(side.place, places[0].without)
-        feeds: dict[str, Feed] = {}
+        feeds: dict[str, Array | list[Array]] = {}
         for name in dict.fromkeys(n for place in places for n in place.parts[side.place].reads):
-            if name not in cuts or cuts[name].original not in feeding.feeds:
-                raise RunError(f"{name!r} cannot be fed")
-            feeds[name] = feeding.feeds[cuts[name].original]
+            value = feeding.feeds.get(cuts[name].original) if name in cuts else None
+            if value is None:
+                raise RunError(f"the value {name!r} cannot be fed")
+            feeds[name] = value
         return feeds
-
-
-def _is_open_if(node: NodeProto, ranges: Ranges) -> bool:
-    """Tell whether a node is an If whose condition is not always the same."""
-    if node.op_type != "If" or node.domain:
-        return False
-    least, most = ranges[node.input[0]]
-    return least != most
 
 
 def _bound_loops(model: ModelProto) -> None:
@@ -502,7 +495,8 @@ def _open_ifs(
 ) -> Iterator[tuple[int, NodeProto]]:
     """Yield the If nodes whose condition is not always the same, and in how many others each is."""
     for node in nodes:
-        is_open = _is_open_if(node, ranges)
+        is_if = node.op_type == "If" and not node.domain
+        is_open = is_if and len({*ranges[node.input[0]]}) > 1
         if is_open:
             yield depth, node
         for _, body in graphs_of(node):
@@ -602,12 +596,6 @@ def _written_out(model: ModelProto) -> ModelProto:
     copy.CopyFrom(model)
     write_defaults(copy)
     return inlined(copy)
-
-
-def _known(value: Array | list[Array] | None, name: str) -> Array | list[Array]:
-    if value is None:
-        raise RunError(f"the value {name!r} cannot be fed")
-    return value
 
 
 # Two models of which onnxruntime does not run some nodes: what can be said of the others.

@@ -272,12 +272,10 @@ def _of_tensor(tensor: onnx.TensorProto) -> Interval:
 
 def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
     """Return what a node of the standard makes of intervals."""
-    if node.op_type == "Constant":
-        value = attribute(node, "value")
-        return ANYTHING if value is None else _of_tensor(value.t)
-    if node.op_type == "ConstantOfShape":
-        value = attribute(node, "value")
-        return Interval(0.0, 0.0) if value is None else _of_tensor(value.t)
+    if node.op_type in {"Constant", "ConstantOfShape"}:
+        if (value := attribute(node, "value")) is not None:
+            return _of_tensor(value.t)
+        return Interval(0.0, 0.0) if node.op_type == "ConstantOfShape" else ANYTHING
     if not read:
         return ANYTHING
     first = read[0]
@@ -293,10 +291,7 @@ def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
             high = min(p.high for p in parts)
         return Interval(low, high)
     rule = _RULES.get(node.op_type)
-    return ANYTHING if rule is None else _tidy(rule(node, read))
-
-
-def _tidy(found: Interval) -> Interval:
+    found = ANYTHING if rule is None else rule(node, read)
     return ANYTHING if math.isnan(found.low) or math.isnan(found.high) else found
 
 

@@ -128,7 +128,7 @@ def inside(shares: Sequence[float]) -> Layers:
         Layer(f"v{i}", f"v{i}", "Relu", "structure", output(f"v{i}", share=share))
         for i, share in enumerate(shares)
     ]
-    return Layers(tuple(layers), (0, 0), 0, 0)
+    return Layers(tuple(layers), (0, 0), 0)
 
 
 def documents() -> dict[str, Document]:
