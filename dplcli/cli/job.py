@@ -489,14 +489,13 @@ def rows_of(
 
 def conclude(printing: Printing, command: str, answers: Sequence[ModelAnswer]) -> None:
     """Report many models; say what is wrong with any, and end with the worst exit code."""
-    from dplcli.report.layout import Group  # noqa: PLC0415  # loads rich
     from dplcli.report.many import complaints, many_document  # noqa: PLC0415
 
     document = many_document(command, answers)
     errors = [answer for answer in answers if answer.status == "error"]
     times = Counter(tuple(answer.messages) for answer in errors)
     is_one_problem = len(errors) == len(answers) > 1 == len(times)
-    printing.publish(replace(document, text=Group()) if is_one_problem else document)
+    printing.publish(document, prints=not is_one_problem)
     for answer in answers:
         count = times.pop(tuple(answer.messages), 0) if answer.status == "error" else 1
         prefix = "error: " if answer.status == "error" else ""

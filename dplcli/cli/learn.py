@@ -13,7 +13,7 @@ from dplcli.cli.job import PairCommand
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError
 from dplcli.outcomes import LearnOutcome
-from dplcli.report.layout import Group, lines_of
+from dplcli.report.layout import lines_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,7 @@ class _LearnCommand(PairCommand):
             _tell(learned, document, output)
         for warning in document.notes:
             say(f"dpl: warning: {warning}", err=True)
-        printing.conclude(replace(document, text=Group()))  # it is said
+        replace(printing, quiet=True).conclude(document)  # it is said
 
     def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
         """Learn rules from one of many pairs."""

@@ -83,7 +83,7 @@ class _ViewCommand(ModelCommand):
         first = f"{nodes} in {place}" + "; open it in a browser" * (form == "page")
         said = [first, *(f"Note: {note}" for note in outcome.notes if verbose)]
         return Document(
-            text=Group(*map(Text, () if is_printed else said)),
+            said=Group(*map(Text, () if is_printed else said)),
             of=viewed,
             command="dpl view",
             subject=outcome.label,

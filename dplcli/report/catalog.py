@@ -25,8 +25,8 @@ from dplcli.report.document import (
     key_of,
     read_place,
 )
-from dplcli.report.layout import Group, Text, TextTable, joined
-from dplcli.report.tables import few, note
+from dplcli.report.layout import Group, Heading, Text, TextTable, joined
+from dplcli.report.tables import few, finding_line, note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
     for each in entries:
         rules = "" if each.rules is None else str(each.rules)
         table.add_row(each.name, each.origin, each.target, rules, each.doc)
-    return Document(text=table, of=CatalogList(entries))
+    return Document(said=table, of=CatalogList(entries))
 
 
 def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
@@ -112,7 +112,7 @@ def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
         if rule.opsets != (None, None):
             lines.append(f"opsets {_opset_range(rule)}")
         parts += [Text(f"  {line}") for line in lines]
-    return Document(text=Group(*parts), of=RuleList(tuple(map(ShownRule, rules))))
+    return Document(said=Group(*parts), of=RuleList(tuple(map(ShownRule, rules))))
 
 
 def _opset_range(rule: Rule) -> str:
@@ -127,21 +127,15 @@ def problems_document(catalogs: Sequence[str], problems: Sequence[Problem]) -> D
     """Report on what ``dpl patterns check`` found."""
     errors = sum(problem.severity == "error" for problem in problems)
     verdict, lines = "No problems found", [Text("No problems found.")]
-    styles = {"error": "red", "warning": "yellow"}
     if problems:
         verdict = f"{errors} of {len(problems)} are errors"
         count = f"{counted(errors, 'error')}, {counted(len(problems) - errors, 'warning')}."
         lines = [
-            *(
-                joined(f"{p.place}: " * bool(p.place), (p.severity, styles[p.severity])).append(
-                    f": {p.rule}: {p.message}"
-                )
-                for p in problems
-            ),
+            *(finding_line(p.place, p.severity, p.rule, p.message) for p in problems),
             Text(count),
         ]
     return Document(
-        text=Group(*lines),
+        said=Group(*lines),
         of=ProblemList(errors, problems),
         command="dpl patterns check",
         subject=", ".join(catalogs),
@@ -178,6 +172,7 @@ def unreadable_document(command: str, catalogs: Sequence[str], error: DplError) 
         subject=", ".join(catalogs),
         ok=False,
         verdict="A catalogue cannot be read",
+        said=Group(*(each.line for each in findings)),
         failures=tuple(mistake.message for mistake in mistakes),
         findings=tuple(findings),
     )
@@ -195,8 +190,8 @@ def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose
         return Group(*_trial_parts(trials, verbose=verbose), *end, Text(), Text(f"{verdict}."))
 
     return Document(
-        text=said(verbose=verbose),
-        full=partial(said, verbose=True),
+        said=said,
+        verbose=verbose,
         of=TrialList(counts["failed"], counts["not tried"], trials),
         command="dpl patterns test",
         subject=", ".join(catalogs),
@@ -260,7 +255,7 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     rows = [
         (name, *(str(of_rule[figure]) for figure in figures)) for name, of_rule in counts.items()
     ]
-    parts: list[Part] = [TextTable("rule", *figures, right=figures, rows=rows)]
+    parts: list[Part] = [TextTable("rule", *figures, right=figures, rows=rows, title="Rules")]
     for trial in trials if verbose or len(counts) <= _FEW_RULES else ():
         if trial.tried:
             said = [*trial.tried, *(f"note: {note}" for note in trial.notes)]
@@ -304,7 +299,7 @@ def contract_document(contract: Contract) -> Document:
     parts += [Text(f"{rule}: {note}", style="yellow") for rule, note in contract.notes.items()]
     while parts and isinstance(parts[-1], Text) and not parts[-1].plain:
         parts.pop()
-    return Document(text=Group(*parts), of=contract)
+    return Document(said=Group(*parts), of=contract)
 
 
 def _heading(function: FunctionContract) -> Part:
@@ -372,8 +367,8 @@ def explain_document(
     if not outcome.rules:
         verdict = f"{outcome.verdicts[0].node.op_type} {outcome.verdicts[0].node.label}"
     return Document(
-        text=_explanation_text(outcome, verbose=verbose),
-        full=partial(_explanation_text, outcome, verbose=True),
+        said=partial(_explanation_text, outcome),
+        verbose=verbose,
         of=outcome,
         command="dpl explain",
         subject=outcome.label,
@@ -481,7 +476,7 @@ def _details(item: RuleExplanation, *, verbose: bool) -> list[Part]:
     if not lines:
         return []
     where = f" ({item.rule.origin})" if item.rule.origin else ""
-    return [Text(), Text(f"{item.rule.qualified_name}{where}", style="bold"), *lines]
+    return [Text(), Heading(f"{item.rule.qualified_name}{where}"), *lines]
 
 
 def _nearest(trace: MatchTrace, *, verbose: bool) -> list[Part]:

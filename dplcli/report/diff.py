@@ -25,8 +25,8 @@ from dplcli.report.document import (
     read_place,
     rule_uses,
 )
-from dplcli.report.layout import Group, Text
-from dplcli.report.tables import layer_table, some
+from dplcli.report.layout import Group, Heading, Text, TextTable
+from dplcli.report.tables import layer_table, some, verification_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -115,10 +115,14 @@ def rules_document(
         for cause in outcome.causes
         for rule in cause.rules
     ]
+    findings = tuple(
+        Finding("equivalence", "error", rule, message, read_place(origins[rule], named))
+        for rule, message in wrong
+    )
     skipped = {step.rule: "it builds on a rule found wrong" for step in outcome.unjudged}
     return Document(
-        text=_rules_text(outcome, verbose=verbose),
-        full=partial(_rules_text, outcome, verbose=True),
+        said=partial(_rules_text, outcome, findings),
+        verbose=verbose,
         of=outcome,
         command="dpl bisect",
         subject=outcome.label,
@@ -133,10 +137,7 @@ def rules_document(
         ),
         rules=rule_uses(counts, ()),
         cases=tuple(_rule_case(rule, dict(wrong), skipped) for rule in counts),
-        findings=tuple(
-            Finding("equivalence", "error", rule, message, read_place(origins[rule], named))
-            for rule, message in wrong
-        ),
+        findings=findings,
         draws=lambda: _drawn_causes(outcome.causes, file),
     )
 
@@ -186,10 +187,17 @@ def _rule_case(rule: str, wrong: Mapping[str, str], skipped: Mapping[str, str]) 
     return Case("rules", rule, "skipped" if rule in skipped else "passed", skipped.get(rule, ""))
 
 
-def _rules_text(outcome: outcomes.BisectOutcome, *, verbose: bool) -> Part:
+def _rules_text(
+    outcome: outcomes.BisectOutcome, findings: Iterable[Finding], *, verbose: bool
+) -> Part:
     """Say which applications of rules break the model."""
     what = counted(len(outcome.steps), _NOUNS[outcome.kind])
-    lines = []
+    lines: list[Part] = [each.line for each in findings if verbose]
+    if verbose and outcome.steps:
+        uses = Counter(step.rule for step in outcome.steps).items()
+        noun = f"{_NOUNS[outcome.kind]}s"
+        rows = [(rule, f"{count:,}") for rule, count in uses]
+        lines += [TextTable("rule", noun, right=[noun], rows=rows, title="Rules"), Text()]
     for number, cause in enumerate(outcome.causes, 1):
         lines += [*_cause(number, cause, _NOUNS[outcome.kind]), Text()]
     lines += [Text(doubt, style="yellow") for doubt in _doubts(outcome)]
@@ -231,8 +239,14 @@ def reproduced_document(result: outcomes.Reproduced) -> Document:
     failures = (*filter(None, [result.objection]), *objections)
     lines = [*_wrong(() if checked is None else checked.outputs), *failures]
     end = Text(f"{verdict}.", style="bold red" if result.differs else "bold green")
+
+    def said(*, verbose: bool) -> Part:
+        if verbose and checked is not None:
+            return Group(verification_report(checked), end)
+        return Group(*(Text(line, style="red") for line in lines), end)
+
     return Document(
-        text=Group(*(Text(line, style="red") for line in lines), end),
+        said=said,
         of=result,
         command="dpl bisect --reproduce",
         subject=result.label,
@@ -262,8 +276,8 @@ def models_document(
     result, place = outcome.verification, outcome.place
     parted = "" if place is None else f"they part at {_named(place)}: {place.reason}"
     return Document(
-        text=_models_text(outcome, verbose=verbose),
-        full=partial(_models_text, outcome, verbose=True),
+        said=partial(_models_text, outcome),
+        verbose=verbose,
         of=outcome,
         command="dpl bisect",
         subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
@@ -295,13 +309,14 @@ def _models_text(outcome: outcomes.ModelsOutcome, *, verbose: bool) -> Part:
     if result.doubts:
         said = [Text(f"cannot tell: {doubt}") for doubt in result.doubts]
         return Group(*said, Text("No difference was found.", style="bold red"))
+    lines: list[Part] = [verification_report(result)] if verbose else []
     if result.equivalent:
         text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
-        return Text(text, style="bold green")
-    lines: list[Part] = []
+        return Group(*lines, Text(text, style="bold green"))
     if verbose and outcome.layers is not None:
-        lines += [layer_table(outcome.layers), Text()]
-    lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
+        lines = [layer_table(outcome.layers), Text(), *lines]
+    if not verbose:
+        lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
     if outcome.place is not None:
         lines += [Text(), *_divergence_lines(outcome.place), Text()]
     if outcome.remark:
@@ -359,8 +374,8 @@ def diff_document(
     difference = outcome.difference
     counts, remark = difference.counts, _not_counted(difference)
     return Document(
-        text=_diff_text(outcome, remark, None if verbose else _SHOWN),
-        full=partial(_diff_text, outcome, remark, None),
+        said=partial(_diff_text, outcome, remark),
+        verbose=verbose,
         of=outcome,
         command="dpl diff",
         subject=" and ".join(outcome.labels),
@@ -374,7 +389,7 @@ def diff_document(
     )
 
 
-def _diff_text(outcome: outcomes.DiffOutcome, remark: str, shown: int | None) -> Part:
+def _diff_text(outcome: outcomes.DiffOutcome, remark: str, *, verbose: bool) -> Part:
     """Return the verdict, the differences by graph, and a remark on those that do not count."""
     is_equal, verdict = outcome.difference.is_equal, _verdict(outcome.difference)
     joined = " and " if is_equal else " -> "
@@ -382,12 +397,12 @@ def _diff_text(outcome: outcomes.DiffOutcome, remark: str, shown: int | None) ->
     style = "green" if is_equal else "bold"
     parts: list[Part] = [Text(f"{joined.join(outcome.labels)}{said}", style=style)]
     for section in _sections(outcome.difference):
-        title = Text(section.title, style="bold")
+        title = Heading(section.title)
         if section.size:
             title.append(f"  {section.size}", style="dim not bold")
         parts += [Text(), title]
         for lines, nodes in section.kinds:
-            parts += _shortened(lines, shown, nodes)
+            parts += _shortened(lines, None if verbose else _SHOWN, nodes)
     if remark:
         parts += [Text(), Text(remark, style="dim")]
     return Group(*parts)

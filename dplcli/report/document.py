@@ -7,22 +7,22 @@ import platform
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.errors import counted
+from dplcli.escaping import one_line
 from dplcli.ir.model import scope_of
 from dplcli.keys import keys
 from dplcli.outcomes import NodesOutcome, NodeView, WrittenOutcome
 from dplcli.report import tables
 from dplcli.report.json import parts_of, published
-from dplcli.report.layout import Group, Text, TextTable, html_text, plain_text
+from dplcli.report.layout import Group, Text, TextTable, blocks_of, html_text, plain_text
 from dplcli.version import __version__, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli import outcomes
     from dplcli.dpl import Rejection
@@ -78,6 +78,12 @@ class Finding(NamedTuple):
     rule: str
     message: str
     place: SourceLocation | None
+
+    @property
+    def line(self) -> Text:
+        """The finding as a line of text."""
+        place = "" if self.place is None else f"{self.place.file}:{self.place.line}"
+        return tables.finding_line(place, self.severity, self.rule, self.message)
 
 
 class Case(NamedTuple):
@@ -191,7 +197,8 @@ class Document:
     A command that offers only text and JSON leaves the fields of the other forms empty.
 
     Attributes:
-        text: What a terminal shows.
+        said: All that there is to say, or what makes it: a function that takes ``verbose``.
+        verbose: Whether a terminal shows all of it, as files do.
         of: The outcome, which JSON is made of.
         ok: Whether the answer is yes.
         is_idle: Whether there is nothing to be glad or sorry about: no rule matches.
@@ -207,12 +214,12 @@ class Document:
         cases: What was tried, apart from the comparison.
         findings: What to look at in catalogues.
         layers: How the values on the way compare; None if they were not compared.
-        full: Makes what files list: all that a terminal shows if asked to; None for the text.
         draws: Tells which graphs a page shows.
         is_of_many: Whether it is about many models.
     """
 
-    text: Part = field(default_factory=Text)
+    said: Part | Callable[..., Part] = field(default_factory=Text)
+    verbose: bool = False
     of: object = None
     ok: bool = True
     is_idle: bool = False
@@ -228,7 +235,6 @@ class Document:
     cases: tuple[Case, ...] = ()
     findings: tuple[Finding, ...] = ()
     layers: Layers | None = None
-    full: Callable[[], Part] | None = None
     draws: Callable[[], Drawn] = Drawn
     is_of_many: bool = False
 
@@ -249,10 +255,16 @@ class Document:
         said = dict.fromkeys((*self.complaints, *self.failures))
         return tuple(line for line in said if line != tables.NOTHING_WRITTEN)
 
-    def whole(self) -> Part:
-        """Return all that there is to say, for forms that are files."""
-        fed = () if self.verification is None else (tables.input_table(self.verification),)
-        return Group(self.text if self.full is None else self.full(), *fed)
+    @property
+    def text(self) -> Part:
+        """What a terminal shows."""
+        return self.said(verbose=self.verbose) if callable(self.said) else self.said
+
+    def blocks(self) -> Iterator[Text | TextTable]:
+        """Yield what files show: all there is to say, but no reason a second time."""
+        whole = self.said(verbose=True) if callable(self.said) else self.said
+        told = {one_line(reason, None) for reason in self.reasons}
+        return (each for each in blocks_of(whole) if getattr(each, "plain", "") not in told)
 
     def json(self) -> dict[str, Any]:
         """Return the JSON that is written; `dplcli.report.schema` describes it."""
@@ -286,17 +298,16 @@ def verification_document(
         verbose: Whether to show all figures, though all is well.
     """
     result, inside = outcome.verification, outcome.inside
-    before: list[Part] = [tables.note(outcome.layers)] if isinstance(outcome.layers, str) else []
-    if inside is not None:
-        before = [tables.layer_table(inside), Text()]
 
     def said(*, verbose: bool) -> Part:
+        note = [tables.note(outcome.layers)] if isinstance(outcome.layers, str) else []
+        before = note if inside is None else [tables.layer_table(inside), Text()]
         found = tables.verification_report(result, verbose=verbose, with_outputs=True)
         return Group(*before, found)
 
     return Document(
-        text=said(verbose=verbose),
-        full=partial(said, verbose=True),
+        said=said,
+        verbose=verbose,
         of=outcome,
         command="dpl verify",
         subject=subject,
@@ -364,8 +375,8 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     | outcomes.PartitionOutcome
     | outcomes.RewriteOutcome,
     *,
-    text: Part,
-    full: Callable[[], Part] | None = None,
+    said: Part | Callable[..., Part],
+    verbose: bool = False,
     failures: Sequence[str],
     done: tuple[str, int],
     rules: Iterable[RuleUse] = (),
@@ -381,13 +392,13 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     Args:
         command: What was run.
         outcome: What became of the model.
-        text: What a terminal shows.
+        said: All that there is to say, or what makes it.
+        verbose: Whether a terminal shows all of it.
         failures: Reasons for a no that the comparison does not give.
         counted: Which nodes are counted before and after.
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
-        full: Makes what files list.
         original: The file of the model before.
         steps: Makes what led from it to the result.
         marks: What is to be seen of the nodes of steps, before and after; "" for nothing.
@@ -402,13 +413,20 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
             verdict = f"{verdict}, but not as asked"
     before, after = outcome.nodes
     counts = ((f"{counted} before", before), (f"{counted} after", after), done)
-    said, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
+    notes, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
     if verification is not None:
-        said += verification.warnings
+        notes += verification.warnings
         reasons, report = verification.objections + verification.doubts, verification.kernels
     made = outcome.delivery.output or outcome.delivery.kept
+    found = tuple(findings)
+
+    def told(*, verbose: bool) -> Part:
+        whole = said(verbose=verbose) if callable(said) else said
+        return Group(*(each.line for each in found if verbose), whole)
+
     return Document(
-        text=text,
+        said=told,
+        verbose=verbose,
         of=outcome,
         command=command,
         subject=outcome.label,
@@ -416,13 +434,12 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         complaints=(*failures, *([] if is_dry else [tables.whereabouts(outcome.delivery)])),
         verdict=verdict,
         failures=(*failures, *reasons),
-        notes=(*outcome.notes, *said),
+        notes=(*outcome.notes, *notes),
         facts=(*((what, f"{n:,}") for what, n in counts), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),
-        findings=tuple(findings),
+        findings=found,
         cases=(*expectation_cases(getattr(outcome, "expected", ())), *kernel_cases(report)),
-        full=full,
         draws=lambda: _before_and_after((original, made), steps(), marks),
     )
 
@@ -531,7 +548,7 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
 def model_document(outcome: outcomes.InspectOutcome) -> Document:
     """Report on the contents of a model."""
     return Document(
-        text=tables.model_report(outcome),
+        said=tables.model_report(outcome),
         of=outcome,
         command="dpl inspect",
         subject=outcome.label,
@@ -539,10 +556,10 @@ def model_document(outcome: outcomes.InspectOutcome) -> Document:
     )
 
 
-def nodes_document(nodes: Sequence[Node], label: str, text: Part | None = None) -> Document:
-    """Report on nodes and their neighbours, or with *text* about them."""
-    text = text or Group(*map(tables.node_report, nodes))
-    return Document(text=text, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
+def nodes_document(nodes: Sequence[Node], label: str, said: Part | None = None) -> Document:
+    """Report on nodes and their neighbours, or with *said* about them."""
+    said = said or Group(*map(tables.node_report, nodes))
+    return Document(said=said, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
 
 
 def list_document(model: Model, label: str) -> Document:
@@ -586,8 +603,8 @@ def diagnosis_document(found: outcomes.Diagnosis) -> Document:
     ]
     verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
     lines = [Text(f"problem: {problem}", style="red") for problem in found.problems]
-    text = Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict))
-    return Document(text=text, ok=not found.problems, of=Doctor(versions(), found))
+    said = Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict))
+    return Document(said=said, ok=not found.problems, of=Doctor(versions(), found))
 
 
 def _library(state: outcomes.LibraryState) -> str:

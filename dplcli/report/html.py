@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,17 +11,17 @@ from markupsafe import Markup
 
 from dplcli.escaping import one_line, visible
 from dplcli.report.document import versions
-from dplcli.report.layout import Bars, TextTable, blocks_of, mood_of
+from dplcli.report.layout import Bars, kind_of, mood_of
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
 from dplcli.report.tables import error_bins, ranked, share_of_tolerance
 from dplcli.report.view import SCRIPTS, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.report.document import Document
-    from dplcli.report.layout import Cell, Text
+    from dplcli.report.layout import Cell, TextTable
     from dplcli.verify import OutputComparison
 
 _MOST_DRAWN = 40
@@ -36,7 +37,7 @@ class PageCell(NamedTuple):
 
     Attributes:
         text: What it says.
-        mood: 'yes', 'no' or 'warn' for a text that is coloured; "" for none.
+        mood: 'yes', 'no', 'warn' or 'muted' for a text that is coloured; "" for none.
     """
 
     text: str
@@ -70,16 +71,16 @@ class PageTable(NamedTuple):
         return inert_json(json.dumps(more, separators=(",", ":"))) if more else Markup()
 
 
-class Paragraph(NamedTuple):
-    """A line of text between tables.
+class PageLines(NamedTuple):
+    """Lines of text between tables.
 
     Attributes:
-        text: What it says.
-        mood: 'yes', 'no', 'warn' or 'muted'; "" for none.
+        kind: 'heading', 'code' or 'line'.
+        lines: What each says, and its mood.
     """
 
-    text: str
-    mood: str
+    kind: str
+    lines: Sequence[PageCell]
 
 
 class HistogramDrawing(NamedTuple):
@@ -139,7 +140,7 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
         named=len({output.name for output in outputs}),
         histograms=_histograms(outputs),
         layers="" if layers is None else Markup(layer_plot(layers.layers)),  # noqa: S704  # our own plot
-        parts=list(map(_page_part, blocks_of(document.whole()))),
+        parts=[part for group in groupby(document.blocks(), kind_of) for part in _parts(*group)],
         versions=versions(),
         scripts=[*drawn_by, script],
         graphs=graphs,
@@ -154,20 +155,27 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
 # What a terminal shows, as a page has it.
 
 
-def _page_part(part: Text | TextTable) -> PageTable | Paragraph:
-    if not isinstance(part, TextTable):
-        return Paragraph(one_line(part.plain, None).strip(), mood_of(part))
-    columns: list[tuple[str, str]] = []
-    for title, is_right, is_prose in zip(part.columns, part.is_right, part.is_prose, strict=True):
-        is_first = not any(look == "name" for _, look in columns)
-        short = "name" if is_first else "short"
-        columns.append((title or "no.", "number" if is_right else "text" if is_prose else short))
-    return PageTable(part.title, columns, [tuple(map(_cell, row)) for row in part.worst_first()])
+def _parts(kind: str, blocks: Iterable[Any]) -> Iterator[PageTable | PageLines]:
+    if kind != "table":
+        yield PageLines(kind, [PageCell(each.plain.rstrip(), mood_of(each)) for each in blocks])
+        return
+    for table in blocks:
+        is_plotted = any(isinstance(cell, Bars) for row in table.rows for cell in row)
+        if table.rows and not is_plotted:
+            yield _table(table)
+
+
+def _table(table: TextTable) -> PageTable:
+    names = [
+        name or ("no." if look == "number" else "what")
+        for name, look in zip(table.columns, table.looks, strict=True)
+    ]
+    columns = list(zip(names, table.looks, strict=True))
+    return PageTable(table.title, columns, [[*map(_cell, row)] for row in table.worst_first()])
 
 
 def _cell(cell: Cell) -> PageCell:
-    plain = cell.text(is_ascii=False) if isinstance(cell, Bars) else getattr(cell, "plain", cell)
-    return PageCell(one_line(str(plain), _LONGEST_CELL), mood_of(cell))
+    return PageCell(one_line(str(getattr(cell, "plain", cell)), _LONGEST_CELL), mood_of(cell))
 
 
 # Plots.

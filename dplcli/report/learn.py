@@ -38,7 +38,7 @@ def learn_document(outcome: LearnOutcome | RewritesOutcome, *, verbose: bool = F
         facts["explained"] = outcome.explained
         subject = f"{outcome.before} and {outcome.after}"
     return Document(
-        text=Group(*map(Text, lines)),
+        said=Group(*map(Text, lines)),
         of=outcome,
         ok=bool(outcome.yaml),
         command="dpl learn",

@@ -50,16 +50,18 @@ def match_document(
     selection, count = outcome.selection, sum(outcome.counts.values())
     verdict = "1 match" if count == 1 else f"{count:,} matches" if count else "No matches"
     more = [*map(tables.note, outcome.notes), *map(tables.hint, outcome.hints)]
+    findings = findings_of(outcome, catalogs)
 
     def said(*, verbose: bool) -> Part:
-        parts: list[Part] = [tables.rule_table(outcome.counts, selection.refused)]
+        parts: list[Part] = [each.line for each in findings if verbose]
+        parts.append(tables.rule_table(outcome.counts, selection.refused))
         if not count:
             parts.append(tables.hint("dpl explain, with the same arguments, says why"))
         return Group(*parts, *(_listing(selection) if verbose else []), *more)
 
     return Document(
-        text=said(verbose=verbose),
-        full=partial(said, verbose=True),
+        said=said,
+        verbose=verbose,
         of=outcome,
         ok=not outcome.unmet,
         is_idle=not count,
@@ -71,17 +73,25 @@ def match_document(
         notes=outcome.notes,
         rules=rule_uses(outcome.counts, selection.refused),
         cases=expectation_cases(outcome.expected),
-        findings=findings_of(outcome, catalogs),
+        findings=findings,
     )
 
 
-def _listing(selection: Selection) -> list[Part]:
-    """Return every match, with rule, scope, root and nodes, and every refusal."""
+def _listing(selection: Selection, partitions: Iterable[Partition] = ()) -> list[Part]:
+    """Return every match, the call that it became, and every refusal."""
+    calls = {id(each.match): (each.call.name, each.function.name) for each in partitions}
+    names = ("call", "function") if calls else ()
     rows = [
-        (m.rule.qualified_name, scope_of(m.root.graph), m.root.label, tables.named(*m.nodes))
+        (
+            m.rule.qualified_name,
+            scope_of(m.root.graph),
+            m.root.label,
+            *calls.get(id(m), ("",) * len(names)),
+            tables.named(*m.nodes),
+        )
         for m in in_program_order(selection.matches)
     ]
-    columns = ("rule", "scope", "root", "nodes")
+    columns = ("rule", "scope", "root", *names, "nodes")
     matches = TextTable(*columns, prose=("nodes",), rows=rows, title="Matches")
     parts: list[Part] = [Text(), matches] if rows else []
     return parts + ([Text(), tables.refusal_list(selection.refused)] if selection.refused else [])
@@ -108,8 +118,8 @@ def partition_document(
     return result_document(
         "dpl repeat" if isinstance(outcome, RepeatOutcome) else "dpl partition",
         outcome,
-        text=_partition_text(outcome, verbose=verbose),
-        full=partial(_partition_text, outcome, verbose=True),
+        said=partial(_partition_text, outcome),
+        verbose=verbose,
         failures=[*outcome.unmet, *tables.check_failure(outcome.delivery)],
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
@@ -151,7 +161,7 @@ def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     table = tables.rule_table(
         outcome.counts, selection.refused, outcome.functions, is_brief=not verbose
     )
-    parts += [table, *(_listing(selection) if verbose else [])]
+    parts += [table, *(_listing(selection, outcome.partitions) if verbose else [])]
     if outcome.regions is not None:
         parts += [Text(), _region_table(outcome.regions)]
     parts += [Text(), _summary(outcome)]

@@ -50,8 +50,8 @@ def inline_document(outcome: InlineOutcome, *, file: Path | None = None, verbose
     return result_document(
         "dpl inline",
         outcome,
-        text=_inline_text(outcome, verbose=verbose),
-        full=partial(_inline_text, outcome, verbose=True),
+        said=partial(_inline_text, outcome),
+        verbose=verbose,
         failures=tables.check_failure(outcome.delivery),
         done=("calls inlined", len(outcome.inlining.calls)),
         counted="nodes of the main graph",
@@ -89,9 +89,9 @@ def extract_document(outcome: ExtractOutcome) -> Document:
     rows = [(side, one_line(name, None)) for side, names in sides for name in names]
     said = Text(f"{after:,} of {counted(before, 'node')} and {weights}{size}.")
     end = (*map(tables.note, outcome.notes), *tables.delivered(outcome.delivery, is_changed=True))
-    text = Group(TextTable("", "value", rows=rows), Text(), said, *end)
+    text = Group(TextTable("", "value", rows=rows, title="Ends of the part"), Text(), said, *end)
     done = ("nodes taken", after)
-    return result_document("dpl extract", outcome, text=text, failures=(), done=done)
+    return result_document("dpl extract", outcome, said=text, failures=(), done=done)
 
 
 def _by_function(inlining: Inlining, calls: Iterable[Call]) -> dict[str, list[Call]]:
@@ -206,8 +206,8 @@ def rewrite_document(  # what was run, on what, and what is wanted of it
     return result_document(
         command,
         outcome,
-        text=_rewrite_text(outcome, verbose=verbose),
-        full=partial(_rewrite_text, outcome, verbose=True),
+        said=partial(_rewrite_text, outcome),
+        verbose=verbose,
         failures=_reasons(outcome),
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
@@ -303,7 +303,8 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
         for rule, count in outcome.counts.items()
         if rule in listed
     ]
-    return TextTable("rule", "listed", "applied", right=("listed", "applied"), rows=rows)
+    columns = ("rule", "listed", "applied")
+    return TextTable(*columns, right=columns[1:], rows=rows, title="Rules")
 
 
 def _unremarkable(outcome: RewriteOutcome) -> set[str]:
