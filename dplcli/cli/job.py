@@ -199,8 +199,6 @@ def answer_to(
     models: tuple[Path, ...],
     settings: BaseSettings,
     label: str,
-    *,
-    verbose: bool = False,
     **wanted: bool,
 ) -> ModelAnswer:
     """Do the job of a command with one model; return what it says; *wanted* as for answers."""
@@ -209,7 +207,7 @@ def answer_to(
     called = cast("JobCommand", command_named(command))
     started = perf_counter()
     try:
-        answer = answer_of(label, called.document(models, settings, verbose=verbose), **wanted)
+        answer = answer_of(label, called.document(models, settings), **wanted)
         return replace(answer, seconds=perf_counter() - started)
     except Exception as error:  # noqa: BLE001  # the other models go on
         return failed_answer(label, error)
@@ -581,13 +579,13 @@ class JobCommand(options.GroupedCommand):
         with call.batch.limited(), printing.progress() as say:
             if "progress" in settings.options:
                 settings = settings.but(progress=say)
-            document = self.document(call.models, settings, verbose=printing.verbose)
+            document = self.document(call.models, settings)
         printing.conclude(document)
 
-    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+    def document(self, models: Models, settings: BaseSettings) -> Document:
         """Do the job with one model or pair; return the report."""
         outcome: Outcome = api.JOBS[str(self.name)].function(*models, settings)
-        return cast("Document", outcome.document(verbose=verbose))
+        return cast("Document", outcome.document())
 
 
 def placed(model: Path | None, settings: BaseSettings) -> BaseSettings:

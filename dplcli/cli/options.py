@@ -353,7 +353,7 @@ class Printing:
         if self.json_path is not None:
             write_json(document.json(), self.json_path)
         if prints and not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
-            show(document.text)
+            show(document.text(verbose=self.verbose))
 
 
 def printing_params(verbose: str, forms: Iterable[str] = ()) -> list[click.Option]:

@@ -178,8 +178,8 @@ def unreadable_document(command: str, catalogs: Sequence[str], error: DplError) 
     )
 
 
-def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose: bool) -> Document:
-    """Report on what ``dpl patterns test`` tried; *verbose* also lists what passed."""
+def trials_document(catalogs: Sequence[str], trials: Sequence[Trial]) -> Document:
+    """Report on what ``dpl patterns test`` tried."""
     wrong = [trial for trial in trials if trial.verdict in {"failed", "not tried"}]
     counts = Counter(trial.verdict for trial in trials)
     verdict = f"{counts['passed']} passed, {counts['failed']} failed"
@@ -191,7 +191,6 @@ def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose
 
     return Document(
         said=said,
-        verbose=verbose,
         of=TrialList(counts["failed"], counts["not tried"], trials),
         command="dpl patterns test",
         subject=", ".join(catalogs),
@@ -352,15 +351,12 @@ def _some(listed: AttributeContract | PortContract) -> str:
 # Explanations: what became of each rule, or what each rule says of one node.
 
 
-def explain_document(
-    outcome: ExplainOutcome, *, file: Path | None = None, verbose: bool
-) -> Document:
-    """Report on why rules match where they do; *verbose* shows whole patterns.
+def explain_document(outcome: ExplainOutcome, *, file: Path | None = None) -> Document:
+    """Report on why rules match where they do.
 
     Args:
         outcome: What was found.
         file: The model, for a picture.
-        verbose: Whether to show whole patterns.
     """
     matching = sum(item.matched > 0 for item in outcome.rules)
     verdict = f"{matching} of {counted(len(outcome.rules), 'rule')} matched"
@@ -368,7 +364,6 @@ def explain_document(
         verdict = f"{outcome.verdicts[0].node.op_type} {outcome.verdicts[0].node.label}"
     return Document(
         said=partial(_explanation_text, outcome),
-        verbose=verbose,
         of=outcome,
         command="dpl explain",
         subject=outcome.label,
@@ -429,20 +424,30 @@ _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": ("."
 def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
     """Return a table of the rules and the nearest miss of each, or the verdicts on one node."""
     parts: list[Part] = []
-    if outcome.rules:
-        shown = outcome.rules if verbose else _shown(outcome.rules)
-        parts += [_summary(shown)] if shown else []
-        if hidden := len(outcome.rules) - len(shown):
-            ops = Counter(op for item in outcome.rules for op in item.missing)
-            most = few([f"{op} ({count})" for op, count in ops.most_common()], _MOST_LACKED)
-            text = f"{counted(hidden, 'other rule')} cannot match: the model lacks {most}"
-            parts.append(Text(f"{text} (--verbose lists the rules)."))
-        for item in shown:
-            parts += _details(item, verbose=verbose)
+    shown = _shown(outcome.rules)
+    if summed := outcome.rules if verbose else shown:
+        parts.append(_summary(summed))
+    if len(shown) < len(outcome.rules):
+        parts += _lacking(outcome.rules, verbose=verbose)
+    for item in shown:
+        parts += _details(item, verbose=verbose)
     for number, verdict in enumerate(outcome.verdicts):
         parts += [Text()] if number else []
         parts += _verdict_lines(verdict, verbose=verbose)
     return Group(*parts, *map(note, outcome.notes))
+
+
+def _lacking(rules: Sequence[RuleExplanation], *, verbose: bool) -> list[Part]:
+    """Say which operators the model lacks, so that rules cannot match."""
+    hidden = [item for item in rules if item.missing]
+    if verbose:
+        rows = [(item.rule.qualified_name, ", ".join(item.missing)) for item in hidden]
+        title = "What the model lacks"
+        return [Text(), TextTable("rule", "every match needs", rows=rows, title=title)]
+    ops = Counter(op for item in hidden for op in item.missing)
+    most = few([f"{op} ({count})" for op, count in ops.most_common()], _MOST_LACKED)
+    text = f"{counted(len(hidden), 'other rule')} cannot match: the model lacks {most}"
+    return [Text(f"{text} (--verbose lists the rules).")]
 
 
 def _shown(rules: Sequence[RuleExplanation]) -> Sequence[RuleExplanation]:

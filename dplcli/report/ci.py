@@ -16,10 +16,10 @@ from dplcli.report.document import Case, versions
 from dplcli.report.layout import Bars, kind_of, mood_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dplcli.report.document import Document, Finding, SourceLocation
-    from dplcli.report.layout import Cell, Text, TextTable
+    from dplcli.report.layout import Cell, TextTable
     from dplcli.verify import OutputComparison
 
     Json = dict[str, Any]
@@ -241,34 +241,29 @@ def _lines(document: Document) -> Iterator[str]:
     if lines:
         yield from ("", *lines)
     for kind, blocks in groupby(document.blocks(), kind_of):
-        yield from _FORMS[kind](blocks)
+        yield from _written(kind, blocks)
     said = ", ".join(f"{name} {version}" for name, version in versions().items())
     yield from ("", f"<sub>{markdown(said)}</sub>")
 
 
-def _sentences(texts: Iterable[Text]) -> Iterator[str]:
-    """Yield a list, in which what is indented belongs to what stands before it."""
+def _written(kind: str, blocks: Iterable[Any]) -> Iterator[str]:
+    """Yield tables; or lines, of which those that are indented belong to the one before."""
+    if kind == "table":
+        for table in blocks:
+            yield from _table(table) if table.rows else ()
+        return
     yield ""
-    for text in texts:
-        if plain := text.plain.strip():
-            indent = "  " if text.plain.startswith(" ") else ""
-            yield f"{indent}- {_SYMBOLS.get(mood_of(text), '')}{markdown(plain)}"
-
-
-def _headings(texts: Iterable[Text]) -> Iterator[str]:
-    for text in texts:
-        yield from ("", f"### {markdown(text.plain)}")
-
-
-def _code(texts: Iterable[Text]) -> Iterator[str]:
-    lines = "\n".join(markdown(text.plain) for text in texts)
-    yield from ("", f"<pre>{lines}</pre>")
-
-
-def _tables(tables: Iterable[TextTable]) -> Iterator[str]:
-    for table in tables:
-        if table.rows:
-            yield from _table(table)
+    if kind == "code":
+        lines = "\n".join(markdown(line.plain.rstrip()) for line in blocks)
+        yield f"<pre>{lines}</pre>"
+        return
+    for line in blocks:
+        plain = markdown(line.plain.strip())
+        if kind == "heading":
+            yield f"### {plain}"
+        elif plain:
+            indent = "  " if line.plain.startswith(" ") else ""
+            yield f"{indent}- {_SYMBOLS.get(mood_of(line), '')}{plain}"
 
 
 def _table(table: TextTable) -> Iterator[str]:
@@ -296,11 +291,3 @@ def _cell(cell: Cell, look: str) -> str:
     plain = cell.text(is_ascii=False) if isinstance(cell, Bars) else getattr(cell, "plain", cell)
     write = code if look == "name" else markdown
     return f"{_SYMBOLS.get(mood_of(cell), '')}{write(str(plain).strip())}"
-
-
-_FORMS: dict[str, Callable[[Iterator[Any]], Iterator[str]]] = {
-    "table": _tables,
-    "heading": _headings,
-    "code": _code,
-    "line": _sentences,
-}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -113,13 +113,11 @@ class RuleUse(NamedTuple):
         name: The rule.
         used: How often it was applied, or how many of its matches were outlined.
         refused: How often its pattern fits but the match was refused.
-        reason: Why it was refused most often.
     """
 
     name: str
     used: int
     refused: int
-    reason: str = ""
 
 
 class DrawnModel(NamedTuple):
@@ -197,8 +195,8 @@ class Document:
     A command that offers only text and JSON leaves the fields of the other forms empty.
 
     Attributes:
-        said: All that there is to say, or what makes it: a function that takes ``verbose``.
-        verbose: Whether a terminal shows all of it, as files do.
+        said: All that there is to say; or what makes that, or the most important of it: a function
+            that takes ``verbose``.
         of: The outcome, which JSON is made of.
         ok: Whether the answer is yes.
         is_idle: Whether there is nothing to be glad or sorry about: no rule matches.
@@ -219,7 +217,6 @@ class Document:
     """
 
     said: Part | Callable[..., Part] = field(default_factory=Text)
-    verbose: bool = False
     of: object = None
     ok: bool = True
     is_idle: bool = False
@@ -245,25 +242,18 @@ class Document:
         return self.subject if is_about_one else ""
 
     @property
-    def used(self) -> str:
-        """What the numbers of rules count."""
-        return "applied" if self.command in {"dpl rewrite", "dpl apply"} else "matches"
-
-    @property
     def reasons(self) -> tuple[str, ...]:
         """Why the answer is no, each reason once; where the result is says the rest."""
         said = dict.fromkeys((*self.complaints, *self.failures))
         return tuple(line for line in said if line != tables.NOTHING_WRITTEN)
 
-    @property
-    def text(self) -> Part:
-        """What a terminal shows."""
-        return self.said(verbose=self.verbose) if callable(self.said) else self.said
+    def text(self, *, verbose: bool = False) -> Part:
+        """Return what a terminal shows; if *verbose*, all there is to say."""
+        return self.said(verbose=verbose) if callable(self.said) else self.said
 
     def blocks(self) -> Iterator[Text | TextTable]:
         """Yield what files show: all there is to say, but no reason a second time."""
-        whole = self.said(verbose=True) if callable(self.said) else self.said
-        told = {one_line(reason, None) for reason in self.reasons}
+        told, whole = {one_line(each, None) for each in self.reasons}, self.text(verbose=True)
         return (each for each in blocks_of(whole) if getattr(each, "plain", "") not in told)
 
     def json(self) -> dict[str, Any]:
@@ -272,10 +262,10 @@ class Document:
 
     def __str__(self) -> str:
         """Return what the command prints."""
-        return plain_text(self.text)
+        return plain_text(self.text())
 
     def _repr_html_(self) -> str:
-        return html_text(self.text)
+        return html_text(self.text())
 
     def record(self) -> dict[str, Any]:
         """Return what the JSON holds, which may be large."""
@@ -287,7 +277,6 @@ def verification_document(
     outcome: outcomes.VerifyOutcome,
     *,
     files: tuple[Path | None, Path | None] = (None, None),
-    verbose: bool = True,
 ) -> Document:
     """Report on two models that were compared.
 
@@ -295,7 +284,6 @@ def verification_document(
         subject: The names of the two files.
         outcome: The comparison.
         files: The two files, as far as they are models.
-        verbose: Whether to show all figures, though all is well.
     """
     result, inside = outcome.verification, outcome.inside
 
@@ -307,7 +295,6 @@ def verification_document(
 
     return Document(
         said=said,
-        verbose=verbose,
         of=outcome,
         command="dpl verify",
         subject=subject,
@@ -370,13 +357,9 @@ def _error(layer: Layer) -> float:
 
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    outcome: outcomes.ExtractOutcome
-    | outcomes.InlineOutcome
-    | outcomes.PartitionOutcome
-    | outcomes.RewriteOutcome,
+    outcome: Made,
     *,
     said: Part | Callable[..., Part],
-    verbose: bool = False,
     failures: Sequence[str],
     done: tuple[str, int],
     rules: Iterable[RuleUse] = (),
@@ -393,7 +376,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         command: What was run.
         outcome: What became of the model.
         said: All that there is to say, or what makes it.
-        verbose: Whether a terminal shows all of it.
         failures: Reasons for a no that the comparison does not give.
         counted: Which nodes are counted before and after.
         done: The name of what was done, and how often it was done.
@@ -426,7 +408,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
 
     return Document(
         said=told,
-        verbose=verbose,
         of=outcome,
         command=command,
         subject=outcome.label,
@@ -535,11 +516,9 @@ def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...
 
 def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[RuleUse, ...]:
     """Return the rules that were applied or refused, in listed order."""
-    refusals: dict[str, list[Rejection]] = defaultdict(list)
-    for item in refused:
-        refusals[item.rule.qualified_name].append(item)
+    refusals = Counter(item.rule.qualified_name for item in refused)
     return tuple(
-        RuleUse(name, count, len(refusals[name]), tables.main_reason(refusals[name]))
+        RuleUse(name, count, refusals[name])
         for name, count in counts.items()
         if count or refusals[name]
     )

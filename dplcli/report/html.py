@@ -18,7 +18,7 @@ from dplcli.report.tables import error_bins, ranked, share_of_tolerance
 from dplcli.report.view import SCRIPTS, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.report.document import Document
     from dplcli.report.layout import Cell, TextTable
@@ -30,57 +30,6 @@ _LONGEST = 2_000
 _LONGEST_CELL = 400
 _WRITTEN = 100
 """So many rows of a table stand in the page as such; its script makes the others."""
-
-
-class PageCell(NamedTuple):
-    """One cell of a table.
-
-    Attributes:
-        text: What it says.
-        mood: 'yes', 'no', 'warn' or 'muted' for a text that is coloured; "" for none.
-    """
-
-    text: str
-    mood: str = ""
-
-
-class PageTable(NamedTuple):
-    """A table of a page.
-
-    Attributes:
-        caption: What it shows.
-        columns: The headings, each with how its cells look: 'name', 'number', 'short' or 'text'.
-        rows: The rows.
-    """
-
-    caption: str
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[PageCell]]
-
-    @property
-    def first(self) -> Sequence[Sequence[PageCell]]:
-        """The rows that stand in the page as such."""
-        return self.rows[:_WRITTEN]
-
-    @property
-    def rest(self) -> Markup:
-        """The other rows as JSON, in which nothing can end a script; "" for none."""
-        more = [
-            [list(cell) if cell.mood else cell.text for cell in row] for row in self.rows[_WRITTEN:]
-        ]
-        return inert_json(json.dumps(more, separators=(",", ":"))) if more else Markup()
-
-
-class PageLines(NamedTuple):
-    """Lines of text between tables.
-
-    Attributes:
-        kind: 'heading', 'code' or 'line'.
-        lines: What each says, and its mood.
-    """
-
-    kind: str
-    lines: Sequence[PageCell]
 
 
 class HistogramDrawing(NamedTuple):
@@ -129,7 +78,8 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     drawn = _drawable(outputs)
     environment = templates()
     environment.filters["visible"] = lambda text: visible(text, _LONGEST)
-    environment.tests["table"] = lambda item: isinstance(item, PageTable)
+    environment.filters |= {"mood": mood_of, "plain": _plain, "rest": _rest}
+    environment.tests["plotted"] = _is_plotted
     script = static("tables.js")
     return environment.get_template("report.html.j2").render(
         document=document,
@@ -140,7 +90,8 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
         named=len({output.name for output in outputs}),
         histograms=_histograms(outputs),
         layers="" if layers is None else Markup(layer_plot(layers.layers)),  # noqa: S704  # our own plot
-        parts=[part for group in groupby(document.blocks(), kind_of) for part in _parts(*group)],
+        parts=[(kind, list(blocks)) for kind, blocks in groupby(document.blocks(), kind_of)],
+        written=_WRITTEN,
         versions=versions(),
         scripts=[*drawn_by, script],
         graphs=graphs,
@@ -152,30 +103,22 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     )
 
 
-# What a terminal shows, as a page has it.
+# Tables and lines, as a page has them.
 
 
-def _parts(kind: str, blocks: Iterable[Any]) -> Iterator[PageTable | PageLines]:
-    if kind != "table":
-        yield PageLines(kind, [PageCell(each.plain.rstrip(), mood_of(each)) for each in blocks])
-        return
-    for table in blocks:
-        is_plotted = any(isinstance(cell, Bars) for row in table.rows for cell in row)
-        if table.rows and not is_plotted:
-            yield _table(table)
+def _plain(cell: Cell) -> str:
+    return one_line(str(getattr(cell, "plain", cell)), _LONGEST_CELL)
 
 
-def _table(table: TextTable) -> PageTable:
-    names = [
-        name or ("no." if look == "number" else "what")
-        for name, look in zip(table.columns, table.looks, strict=True)
-    ]
-    columns = list(zip(names, table.looks, strict=True))
-    return PageTable(table.title, columns, [[*map(_cell, row)] for row in table.worst_first()])
+def _rest(rows: Iterable[Sequence[Cell]]) -> Markup:
+    """Return rows as JSON, in which nothing can end a script: texts, and pairs with a mood."""
+    cells = ([(_plain(cell), mood_of(cell)) for cell in row] for row in rows)
+    more = [[[text, mood] if mood else text for text, mood in row] for row in cells]
+    return inert_json(json.dumps(more, separators=(",", ":")))
 
 
-def _cell(cell: Cell) -> PageCell:
-    return PageCell(one_line(str(getattr(cell, "plain", cell)), _LONGEST_CELL), mood_of(cell))
+def _is_plotted(table: TextTable) -> bool:
+    return any(isinstance(cell, Bars) for row in table.rows for cell in row)
 
 
 # Plots.

@@ -29,7 +29,12 @@ _WORDS: Mapping[str, Literal["ok", "no", "error"]] = {"yes": "ok", "no": "no", "
 
 
 def answer_of(
-    label: str, document: Document, *, with_record: bool = False, with_text: bool = False
+    label: str,
+    document: Document,
+    *,
+    with_record: bool = False,
+    with_text: bool = False,
+    verbose: bool = False,
 ) -> ModelAnswer:
     """Return what a command said of one of many models, as plain data.
 
@@ -38,7 +43,9 @@ def answer_of(
         document: The report of the command.
         with_record: Whether the JSON is wanted, too.
         with_text: Whether what a terminal would show is.
+        verbose: Whether that says more.
     """
+    said = document.text(verbose=verbose)
     return ModelAnswer(
         label=label,
         status="yes" if document.ok else "no",
@@ -49,7 +56,7 @@ def answer_of(
         rules=tuple((rule.name, rule.used, rule.refused) for rule in document.rules),
         cases=[(c.group, c.name, c.status, c.message) for c in cases_of(document)],
         record=document.record() if with_record else None,
-        lines=[line.plain for line in lines_of(document.text, None)] if with_text else (),
+        lines=[line.plain for line in lines_of(said, None)] if with_text else (),
     )
 
 

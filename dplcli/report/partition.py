@@ -37,15 +37,12 @@ if TYPE_CHECKING:
 # Where rules match.
 
 
-def match_document(
-    outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = (), verbose: bool
-) -> Document:
+def match_document(outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = ()) -> Document:
     """Report on where rules match.
 
     Args:
         outcome: What was found.
         catalogs: What was named on the command line.
-        verbose: Whether to list every match and refusal.
     """
     selection, count = outcome.selection, sum(outcome.counts.values())
     verdict = "1 match" if count == 1 else f"{count:,} matches" if count else "No matches"
@@ -61,7 +58,6 @@ def match_document(
 
     return Document(
         said=said,
-        verbose=verbose,
         of=outcome,
         ok=not outcome.unmet,
         is_idle=not count,
@@ -79,19 +75,18 @@ def match_document(
 
 def _listing(selection: Selection, partitions: Iterable[Partition] = ()) -> list[Part]:
     """Return every match, the call that it became, and every refusal."""
-    calls = {id(each.match): (each.call.name, each.function.name) for each in partitions}
-    names = ("call", "function") if calls else ()
+    calls = {id(each.match): each.call.name for each in partitions}
     rows = [
         (
             m.rule.qualified_name,
             scope_of(m.root.graph),
             m.root.label,
-            *calls.get(id(m), ("",) * len(names)),
+            *([calls.get(id(m), "")] if calls else []),
             tables.named(*m.nodes),
         )
         for m in in_program_order(selection.matches)
     ]
-    columns = ("rule", "scope", "root", *names, "nodes")
+    columns = ("rule", "scope", "root", *(["call"] if calls else []), "nodes")
     matches = TextTable(*columns, prose=("nodes",), rows=rows, title="Matches")
     parts: list[Part] = [Text(), matches] if rows else []
     return parts + ([Text(), tables.refusal_list(selection.refused)] if selection.refused else [])
@@ -105,7 +100,6 @@ def partition_document(
     *,
     file: Path | None = None,
     catalogs: Iterable[Path | str] = (),
-    verbose: bool,
 ) -> Document:
     """Report on a model whose matches or repeated blocks were outlined.
 
@@ -113,13 +107,11 @@ def partition_document(
         outcome: What was done.
         file: The model.
         catalogs: What was named on the command line.
-        verbose: Whether to list everything.
     """
     return result_document(
         "dpl repeat" if isinstance(outcome, RepeatOutcome) else "dpl partition",
         outcome,
         said=partial(_partition_text, outcome),
-        verbose=verbose,
         failures=[*outcome.unmet, *tables.check_failure(outcome.delivery)],
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),

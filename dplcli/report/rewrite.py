@@ -39,19 +39,17 @@ if TYPE_CHECKING:
 # What inlining did.
 
 
-def inline_document(outcome: InlineOutcome, *, file: Path | None = None, verbose: bool) -> Document:
+def inline_document(outcome: InlineOutcome, *, file: Path | None = None) -> Document:
     """Report on a model whose functions were inlined.
 
     Args:
         outcome: What was done.
         file: The model.
-        verbose: Whether to list every call.
     """
     return result_document(
         "dpl inline",
         outcome,
         said=partial(_inline_text, outcome),
-        verbose=verbose,
         failures=tables.check_failure(outcome.delivery),
         done=("calls inlined", len(outcome.inlining.calls)),
         counted="nodes of the main graph",
@@ -192,7 +190,6 @@ def rewrite_document(  # what was run, on what, and what is wanted of it
     *,
     file: Path | None = None,
     catalogs: Iterable[Path | str],
-    verbose: bool,
 ) -> Document:
     """Report on a model that was rewritten by rules or by a plan.
 
@@ -201,13 +198,11 @@ def rewrite_document(  # what was run, on what, and what is wanted of it
         outcome: What was done.
         file: The model.
         catalogs: What was named on the command line.
-        verbose: Whether to list every application and refusal.
     """
     return result_document(
         command,
         outcome,
         said=partial(_rewrite_text, outcome),
-        verbose=verbose,
         failures=_reasons(outcome),
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),

@@ -174,7 +174,7 @@ _WORST = 10
 """How many values inside are shown if nobody asks for all."""
 
 
-def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
+def accuracy_document(outcome: AccuracyOutcome) -> Document:
     """Report on two models, of which one approximates the other."""
     measured = outcome.measured
     notes = list(measured.notes)
@@ -196,7 +196,6 @@ def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
 
     return Document(
         said=said,
-        verbose=verbose,
         of=outcome,
         ok=not outcome.unmet,
         complaints=outcome.unmet,

@@ -12,7 +12,7 @@ import onnx
 import onnx.numpy_helper
 import pytest
 
-from dplcli.report.document import Chapter
+
 from dplcli.report.html import html_page
 from dplcli.report.layout import TextTable
 from tests.calling import exit_code
@@ -39,8 +39,8 @@ def page(tmp_path: Path, show: Open) -> Any:  # noqa: ANN401  # Playwright's
 
 def written(folder: Path, rows: Sequence[Sequence[str]]) -> Path:
     """Write a page with one chapter."""
-    table = TextTable(*COLUMNS, right=("FLOP",), prose=("reason",), rows=rows)
-    document = replace(documents()["two"], chapters=lambda: [Chapter("Refused", table)])
+    table = TextTable(*COLUMNS, right=("FLOP",), prose=("reason",), rows=rows, title="Refused")
+    document = replace(documents()["two"], said=table)
     path = folder / "page.html"
     path.write_text(html_page(document), encoding="utf-8")
     return path

@@ -223,7 +223,7 @@ def test_what_a_terminal_shows_in_part_is_listed_in_full() -> None:
         title="Refused",
     )
     part = Group(Text("all", style="yellow"), table, Text())
-    made = replace(DOCUMENTS["two"], full=lambda: part)
+    made = replace(DOCUMENTS["two"], said=part)
     page, text = Page(html_page(made)), html_page(made)
 
     assert '<p class="warn">all</p>' in text
