@@ -12,7 +12,6 @@ import onnx
 import onnx.numpy_helper
 import pytest
 
-
 from dplcli.report.html import html_page
 from dplcli.report.layout import TextTable
 from tests.calling import exit_code
@@ -347,7 +346,7 @@ def test_errors_are_colours_and_the_first_to_differ_is_framed(tmp_path: Path, ru
         assert "times" in over.first.text_content()
     assert page.locator(".item.now.mark-first").count() == 2, "the page opens at the culprit"
     verdicts = page.locator("section:has(h2:text-is('Values on the way')) tbody tr")
-    assert "differs" in verdicts.first.inner_text()
+    assert "differ" in verdicts.first.inner_text()
 
 
 def test_a_nearest_miss_is_drawn_beside_the_pattern(tmp_path: Path, run: Run) -> None:

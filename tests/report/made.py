@@ -119,7 +119,7 @@ def hostile_blocks() -> list[Text | TextTable]:
     """Return a heading, code and a table all of whose texts are hostile."""
     rows = [(name, Text(name, "red")) for name in HOSTILE]
     table = TextTable(HOSTILE[0], "value", rows=rows, title=HOSTILE[1])
-    folded = TextTable("value", rows=[(name,) for name in HOSTILE] * 9, title=HOSTILE[0])
+    folded = TextTable("value", rows=[(name,) for name in HOSTILE] * 30, title=HOSTILE[0])
     code = (Text(f"  {name}", whole=True) for name in HOSTILE)
     return [*map(Heading, HOSTILE), *code, table, folded]
 
