@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from dplcli.escaping import code, markdown, one_line, visible
 from dplcli.report import tables
 from dplcli.report.document import Case, versions
-from dplcli.report.layout import Bars, kind_of, mood_of
+from dplcli.report.layout import kind_of, mood_of, plain_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -247,23 +247,26 @@ def _lines(document: Document) -> Iterator[str]:
 
 
 def _written(kind: str, blocks: Iterable[Any]) -> Iterator[str]:
-    """Yield tables; or lines, of which those that are indented belong to the one before."""
+    """Yield tables; or lines, of which those that are indented belong to the one before.
+
+    Of many lines the first are shown, and those that say more than others by their colour.
+    """
     if kind == "table":
         for table in blocks:
             yield from _table(table) if table.rows else ()
         return
+    lines = [block for block in blocks if block.plain.strip()]
+    more = () if kind == "code" else [line for line in lines[_MOST_ROWS:] if mood_of(line)]
+    shown = [*lines[:_MOST_ROWS], *more]
     yield ""
     if kind == "code":
-        lines = "\n".join(markdown(line.plain.rstrip()) for line in blocks)
-        yield f"<pre>{lines}</pre>"
-        return
-    for line in blocks:
-        plain = markdown(line.plain.strip())
-        if kind == "heading":
-            yield f"### {plain}"
-        elif plain:
-            indent = "  " if line.plain.startswith(" ") else ""
-            yield f"{indent}- {_SYMBOLS.get(mood_of(line), '')}{plain}"
+        code_lines = "\n".join(markdown(line.plain.rstrip()) for line in shown)
+        yield f"<pre>{code_lines}</pre>"
+    for line in shown if kind != "code" else ():
+        start = "###" if kind == "heading" else "  -" if line.plain.startswith(" ") else "-"
+        yield f"{start} {_SYMBOLS.get(mood_of(line), '')}{markdown(line.plain.strip())}"
+    if len(shown) < len(lines):
+        yield from ("", f"and {len(lines) - len(shown):,} more.")
 
 
 def _table(table: TextTable) -> Iterator[str]:
@@ -288,6 +291,5 @@ def _table(table: TextTable) -> Iterator[str]:
 
 
 def _cell(cell: Cell, look: str) -> str:
-    plain = cell.text(is_ascii=False) if isinstance(cell, Bars) else getattr(cell, "plain", cell)
     write = code if look == "name" else markdown
-    return f"{_SYMBOLS.get(mood_of(cell), '')}{write(str(plain).strip())}"
+    return f"{_SYMBOLS.get(mood_of(cell), '')}{write(plain_of(cell).strip())}"

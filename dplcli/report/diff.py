@@ -188,9 +188,8 @@ def _rules_text(
     what = counted(len(outcome.steps), _NOUNS[outcome.kind])
     lines: list[Part] = [each.line for each in findings if verbose]
     if verbose and outcome.steps:
-        uses = Counter(step.rule for step in outcome.steps).items()
-        noun = f"{_NOUNS[outcome.kind]}s"
-        rows = [(rule, f"{count:,}") for rule, count in uses]
+        counts, noun = Counter(step.rule for step in outcome.steps), f"{_NOUNS[outcome.kind]}s"
+        rows = [(rule, f"{count:,}") for rule, count in counts.items()]
         lines += [TextTable("rule", noun, right=[noun], rows=rows, title="Rules"), Text()]
     for number, cause in enumerate(outcome.causes, 1):
         lines += [*_cause(number, cause, _NOUNS[outcome.kind]), Text()]
@@ -303,14 +302,13 @@ def _models_text(outcome: outcomes.ModelsOutcome, *, verbose: bool) -> Part:
     if result.doubts:
         said = [Text(f"cannot tell: {doubt}") for doubt in result.doubts]
         return Group(*said, Text("No difference was found.", style="bold red"))
-    lines: list[Part] = [verification_report(result)] if verbose else []
+    lines: list[Part] = [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
+    if verbose:
+        layers = [] if outcome.layers is None else [layer_table(outcome.layers), Text()]
+        lines = [*layers, verification_report(result)]
     if result.equivalent:
         text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
         return Group(*lines, Text(text, style="bold green"))
-    if verbose and outcome.layers is not None:
-        lines = [layer_table(outcome.layers), Text(), *lines]
-    if not verbose:
-        lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
     if outcome.place is not None:
         lines += [Text(), *_divergence_lines(outcome.place), Text()]
     if outcome.remark:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from dplcli.escaping import one_line, visible
 from dplcli.report.document import versions
-from dplcli.report.layout import Bars, kind_of, mood_of
+from dplcli.report.layout import Bars, kind_of, mood_of, plain_of
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
 from dplcli.report.tables import error_bins, ranked, share_of_tolerance
@@ -107,7 +107,7 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
 
 
 def _plain(cell: Cell) -> str:
-    return one_line(str(getattr(cell, "plain", cell)), _LONGEST_CELL)
+    return one_line(plain_of(cell), _LONGEST_CELL)
 
 
 def _rest(rows: Iterable[Sequence[Cell]]) -> Markup:
@@ -141,10 +141,8 @@ def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:
     for output in sorted(outputs, key=lambda output: output.level != "disable"):
         if error_bins(output):
             by_name.setdefault(output.name, []).append(output)
-    spread = [each.name for each in outputs if len(error_bins(each)) > 1]
-    names = [each.name for each in outputs if error_bins(each) and each.name in spread]
-    names = list(dict.fromkeys(names))[:_MOST_HISTOGRAMS]
-    return [_histogram(name, by_name[name]) for name in names]
+    names = dict.fromkeys(each.name for each in outputs if len(error_bins(each)) > 1)
+    return [_histogram(name, by_name[name]) for name in list(names)[:_MOST_HISTOGRAMS]]
 
 
 def _histogram(name: str, ordered: Iterable[OutputComparison]) -> HistogramDrawing:

@@ -213,6 +213,11 @@ def mood_of(cell: Cell) -> str:
     return next((_MOODS[word] for word in words if word in _MOODS), "")
 
 
+def plain_of(cell: Cell) -> str:
+    """Return what a cell says, without its style."""
+    return cell.text(is_ascii=False) if isinstance(cell, Bars) else str(cell)
+
+
 def blocks_of(part: Part) -> Iterator[Text | TextTable]:
     """Yield the lines and tables of a report, one below the other.
 

@@ -75,20 +75,13 @@ def match_document(outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = ()
 
 def _listing(selection: Selection, partitions: Iterable[Partition] = ()) -> list[Part]:
     """Return every match, the call that it became, and every refusal."""
-    calls = {id(each.match): each.call.name for each in partitions}
-    rows = [
-        (
-            m.rule.qualified_name,
-            scope_of(m.root.graph),
-            m.root.label,
-            *([calls.get(id(m), "")] if calls else []),
-            tables.named(*m.nodes),
-        )
-        for m in in_program_order(selection.matches)
-    ]
+    calls = {id(each.match): [each.call.name] for each in partitions}
     columns = ("rule", "scope", "root", *(["call"] if calls else []), "nodes")
-    matches = TextTable(*columns, prose=("nodes",), rows=rows, title="Matches")
-    parts: list[Part] = [Text(), matches] if rows else []
+    table = TextTable(*columns, prose=("nodes",), title="Matches")
+    for m in in_program_order(selection.matches):
+        place = (scope_of(m.root.graph), m.root.label, *calls.get(id(m), [""] * bool(calls)))
+        table.add_row(m.rule.qualified_name, *place, tables.named(*m.nodes))
+    parts: list[Part] = [Text(), table] if table.rows else []
     return parts + ([Text(), tables.refusal_list(selection.refused)] if selection.refused else [])
 
 

@@ -425,18 +425,15 @@ def _largest_error(outputs: Sequence[OutputComparison]) -> list[Text]:
 
 def kernel_lines(report: KernelReport, *, verbose: bool = False) -> list[Part]:
     """Return where partitions ran: each if *verbose*, or by function, those of one fate in one."""
-    alike: Counter[tuple[str, str, str]] = Counter()
-    each = []
+    rows: list[tuple[str, ...]] = []
     for item in report.partitions:
         what = item.why or "; ".join(dict.fromkeys(item.primitives)) or "not reached"
         where = report.kernels.library if item.runs else "onnxruntime"
-        fate = (where, one_line(what, _LONG))
-        alike[item.function, *fate] += 1
-        each.append((item.call, item.function, f"{item.runs:,}", *fate))
-    rows: Sequence[Sequence[str]] = each
+        name = (item.call, item.function, f"{item.runs:,}") if verbose else (item.function,)
+        rows.append((*name, where, one_line(what, _LONG)))
     columns = ["call", "function", "runs", "ran on", "primitives, or why not"]
     if not verbose:
-        rows = [(function, f"{n:,}", *fate) for (function, *fate), n in alike.items()]
+        rows = [(function, f"{n:,}", *fate) for (function, *fate), n in Counter(rows).items()]
         columns = ["function", "calls", *columns[3:]]
     title = f"Partitions on {report.kernels.library}"
     table = TextTable(*columns, right=("calls", "runs"), prose=columns[-1:], rows=rows, title=title)
@@ -485,13 +482,7 @@ def _judged(*, ok: bool, mismatches: int) -> Text:
 def _input_table(inputs: Iterable[InputChoice]) -> TextTable:
     """Return a row for each input: what it was fed, and why."""
     rows = [
-        (
-            one_line(each.name, _LONG),
-            f"{each.dtype} {list(each.shape)}",
-            value(each.low),
-            value(each.high),
-            each.how,
-        )
+        (each.name, f"{each.dtype} {list(each.shape)}", value(each.low), value(each.high), each.how)
         for each in inputs
     ]
     limits, how = ("lowest", "highest"), "how it was chosen"
