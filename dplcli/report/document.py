@@ -254,7 +254,7 @@ class Document:
     def blocks(self) -> Iterator[Text | TextTable]:
         """Yield what files show: all there is to say, but no reason a second time."""
         told, whole = {one_line(each, None) for each in self.reasons}, self.text(verbose=True)
-        return (each for each in blocks_of(whole) if getattr(each, "plain", "") not in told)
+        return (each for each in blocks_of(whole) if getattr(each, "plain", None) not in told)
 
     def json(self) -> dict[str, Any]:
         """Return the JSON that is written; `dplcli.report.schema` describes it."""

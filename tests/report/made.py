@@ -111,7 +111,7 @@ def hostile_document() -> Document:
             Finding("catalogue", "error", name, name, SourceLocation(name or "a", 3))
             for name in HOSTILE
         ),
-        said=Group(document.text(), *map(Text, HOSTILE), *hostile_blocks()),
+        said=Group(document.text(verbose=True), *map(Text, HOSTILE), *hostile_blocks()),
     )
 
 
