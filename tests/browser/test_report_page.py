@@ -32,12 +32,12 @@ ROWS = [
 
 @pytest.fixture
 def page(tmp_path: Path, show: Open) -> Any:  # noqa: ANN401  # Playwright's
-    """Open a page with a chapter of 450 rows."""
+    """Open a page with a table of 450 rows."""
     return show(written(tmp_path, ROWS))
 
 
 def written(folder: Path, rows: Sequence[Sequence[str]]) -> Path:
-    """Write a page with one chapter."""
+    """Write a page with one table."""
     table = TextTable(*COLUMNS, right=("FLOP",), prose=("reason",), rows=rows, title="Refused")
     document = replace(documents()["two"], said=table)
     path = folder / "page.html"
@@ -46,13 +46,13 @@ def written(folder: Path, rows: Sequence[Sequence[str]]) -> Path:
 
 
 def cells(page: Any, column: int) -> list[str]:  # noqa: ANN401  # Playwright's
-    """Return what the rows of the chapter's table say in one column, as far as they are made."""
+    """Return what the rows of the table say in one column, as far as they are made."""
     rows = page.locator("section:has(h2:text-is('Refused')) tbody tr:not([aria-hidden])")
     return [row.locator("th, td").nth(column).inner_text() for row in rows.all()]
 
 
 def tool(page: Any, what: str) -> Any:  # noqa: ANN401  # Playwright's
-    """Return a tool above the chapter's table."""
+    """Return a tool above the table."""
     return page.locator(f"section:has(h2:text-is('Refused')) .tools {what}")
 
 
