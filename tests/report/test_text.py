@@ -28,8 +28,12 @@ def test_files_name_each_partition_and_a_terminal_each_function() -> None:
 def test_of_many_models_files_say_what_failed_and_what_rules_did() -> None:
     """The rows of models that failed come first."""
     good = ModelAnswer(label="a.onnx", status="yes", rules=[("r", 3, 1)])
-    cases = [("level all", "y, seed 1", "failed", "3 elements differ\nmax abs: 2")]
-    bad = ModelAnswer(label="b.onnx", status="no", messages=["no"], cases=cases)
+    bad = ModelAnswer(
+        label="b.onnx",
+        status="no",
+        messages=["no"],
+        cases=[("level all", "y, seed 1", "failed", "3 elements differ\nmax abs: 2")],
+    )
     document = many_document("dpl rewrite", [good, bad])
     rows = {
         each.title: each.worst_first() for each in document.blocks() if isinstance(each, TextTable)
