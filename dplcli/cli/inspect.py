@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _InspectCommand(ModelCommand):
     """Show what MODEL is made of: interface, operators, weights, functions."""
 
-    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+    def document(self, models: Models, settings: BaseSettings) -> Document:
         """Look at a model, at one of its nodes, or at what kernels have to keep to."""
         (model,) = models
         assert model is not None and isinstance(settings, InspectSettings)  # noqa: S101, PT018
@@ -39,7 +39,7 @@ class _InspectCommand(ModelCommand):
             loaded.ir.inferred_types()
             return list_document(loaded.ir, model.name)
         if settings.node is None:
-            return cast("Document", loaded.document(verbose=verbose))
+            return cast("Document", loaded.document())
         return nodes_document(pipeline.find_nodes(loaded.ir, settings.node), model.name)
 
 

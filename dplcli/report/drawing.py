@@ -187,10 +187,8 @@ def _renamed(
 
 
 def _end_part(value: Value, kind: str) -> _Part:
-    """Return where a value comes in or leaves; hints name a port by the operator that makes it."""
-    maker, known = value.producer, value.inferred_type()
-    if kind != "value" and maker is not None:
-        return _Part([maker.op_type], kind)
+    """Return where a value comes in or leaves."""
+    known = value.inferred_type()
     if known is None or known.shape is None:
         return _Part([value.name, *([] if known is None else [str(known)])], kind)
     return _Part([value.name, f"{known.dtype or '?'}[{','.join(_dims(known.shape))}]"], kind)
