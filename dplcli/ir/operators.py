@@ -302,13 +302,18 @@ TYPED_BY_TYPES = (OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["ou
 """What schemas infer of them depends on types alone, whatever is constant."""
 
 SIZED_BY = {
-    **dict.fromkeys(_ops("Expand OneHot Reshape Split Squeeze Tile TopK"), (1,)),
-    **dict.fromkeys(_ops("CenterCropPad Compress Unsqueeze Upsample"), (1,)),
+    **dict.fromkeys(REDUCTIONS | _ops("Expand OneHot Reshape Split Squeeze Tile TopK"), (1,)),
+    **dict.fromkeys(_ops("AffineGrid CenterCropPad Compress Unsqueeze Upsample"), (1,)),
     **dict.fromkeys(_ops("ConstantOfShape NonMaxSuppression NonZero Unique"), (0,)),
+    **dict.fromkeys(_ops("BlackmanWindow HammingWindow HannWindow"), (0,)),
+    "SplitToSequence": (1,),
     "Col2Im": (1, 2),
+    "DFT": (1, 2),
+    "MelWeightMatrix": (0,),
     "Pad": (1, 3),
     "Range": (0, 1, 2),
     "Resize": (1, 2, 3),
+    "STFT": (1, 3),
     "Slice": (1, 2, 3, 4),
 }
 """The inputs whose elements, not whose shapes alone, say how large the results are."""

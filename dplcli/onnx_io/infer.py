@@ -32,7 +32,7 @@ from dplcli.ir.model import (
     is_exact,
     is_settled,
 )
-from dplcli.ir.operators import TYPED_BY_TYPES, canonical_domain
+from dplcli.ir.operators import SIZED_BY, canonical_domain
 from dplcli.ir.types import PLAIN_KINDS, contradicts, made_up, shared_type
 from dplcli.onnx_io.bounded import GivenUpError, bounded
 from dplcli.onnx_io.convert import all_nodes, decode_type, encode_attribute, encode_type, graphs_of
@@ -611,6 +611,7 @@ class Inference:
         self._scope = _Scope(is_file=sizes is None)
         self._scope.types.update(sizes or {})
         self._alike: dict[Hashable, _Kind] = {}
+        self._types: dict[TensorType, TensorType] = {}
         self._data: dict[Value, tuple[Hashable, NDArray[Any]] | None] = {}
         self._calls: dict[Hashable, Sequence[Known | None] | None] = {}
         self._inside: dict[Function, _Inside] = {}
@@ -708,10 +709,9 @@ class Inference:
         imports = node.graph.opset_imports
         key: list[Hashable] = [scope.is_file, node.op_type, domain, imports.get(domain)]
         key += [id(node.attributes), len(inputs)]
-        key += [v and id(types.get(v) or v.type_source) for v in inputs]
-        key += [v and id(v.type_source) for v in node.outputs]
-        if domain or node.op_type not in TYPED_BY_TYPES:
-            key += [v and (data := self._data_of(v, scope)) and data[0] for v in inputs]
+        key += [v and id(types.get(v) or _stated(v)) for v in inputs]
+        key += [v and id(_stated(v)) for v in node.outputs]
+        key += [data[0] for _, data in self._data_read(node, scope)]
         if scope.containers:
             key += [v and id(scope.containers.get(v)) for v in inputs]
         if not scope.is_file and node.has_references:
@@ -726,9 +726,9 @@ class Inference:
         if tensor is not None:
             found = [shared_type(tensor.dtype, tensor.shape)]
         else:
-            data = {v: known[1] for v in given if (known := self._data_of(v, scope)) is not None}
+            data = {value: array for value, (_, array) in self._data_read(node, scope)}
             found = infer_node(node, types, data, scope.attributes)
-        kept = (node.attributes, types, [v.type_source for v in given + node.made])
+        kept = (node.attributes, types, [_stated(value) for value in given + node.made])
         number, whole = len(self._alike), self._whole(node, found, scope)
         return _Kind(number, found, whole, kept)
 
@@ -741,12 +741,14 @@ class Inference:
             if value is None:
                 whole.append(None)
                 continue
+            is_stated = value.type_source is not None  # a Constant comes to know its type below
             known, is_wrong = _believed(value, found)
             if is_wrong or not isinstance(known, TensorType) or self._is_open(value, known, scope):
                 return None
             stated = value.declared_type
             self._is_exact &= is_exact(known) and (not is_settled(stated) or is_exact(stated))
-            whole.append(None if scope.is_file and known == stated else known)
+            stands = scope.is_file and is_stated and known == stated
+            whole.append(None if stands else self._shared(known))
         return whole
 
     # -- values ------------------------------------------------------------------------------------
@@ -774,6 +776,17 @@ class Inference:
             self._data[value] = None if array is None else (_data_key(array), array)
         return self._data[value]
 
+    def _data_read(
+        self, node: Node, scope: _Scope
+    ) -> list[tuple[Value, tuple[Hashable, NDArray[Any]]]]:
+        """Return the known elements of the inputs that say how large the results are."""
+        read = []
+        for slot in () if node.domain else SIZED_BY.get(node.op_type, ()):
+            value = node.inputs[slot] if slot < len(node.inputs) else None
+            if value is not None and (data := self._data_of(value, scope)) is not None:
+                read.append((value, data))
+        return read
+
     def _learn(self, node: Node, made: Sequence[Known | None], scope: _Scope) -> None:
         """Note what a node makes, beside what is stated of it."""
         self._is_exact = False
@@ -794,11 +807,11 @@ class Inference:
         if known is not None:
             if is_open and known.shape is not None:
                 known = TensorType(known.dtype, tuple([self._named(dim) for dim in known.shape]))
-            scope.types[value] = known
+            scope.types[value] = self._shared(known)
         if is_open and value.producer is not None:
             derived = self._knowledge(scope).type_of(value)
             if derived is not None:
-                scope.types[value] = derived
+                scope.types[value] = self._shared(derived)
 
     @staticmethod
     def _is_open(value: Value, known: Known | None, scope: _Scope) -> bool:
@@ -810,6 +823,10 @@ class Inference:
         return isinstance(known, TensorType) and (
             known.dtype is None or known.shape is None or None in known.shape
         )
+
+    def _shared(self, known: TensorType) -> TensorType:
+        """Return the one object for equal types, so that identities tell kinds of nodes."""
+        return self._types.setdefault(known, known)
 
     def _named(self, dim: Dim) -> Dim:
         """Give a size that nobody knows a symbol, which says where it is the same."""
@@ -917,7 +934,9 @@ class Inference:
             if isinstance(known, TensorType):
                 stated_type = value.declared_type
                 is_said = not is_exact(known) and scope.is_file and is_settled(stated_type)
-                inner.types[formal] = stated_type if is_said and stated_type else known
+                inner.types[formal] = self._shared(
+                    stated_type if is_said and stated_type else known
+                )
             elif known is not None:
                 inner.containers[formal] = known
         return inner
@@ -1054,6 +1073,12 @@ def _believed(value: Value, found: Known | None) -> tuple[Known | None, bool]:
         return TensorType(dtype, said if found.shape is None else found.shape), False
     pairs = zip(said, found.shape, strict=True)
     return TensorType(dtype, tuple([dim if old is None else old for old, dim in pairs])), False
+
+
+def _stated(value: Value) -> object:
+    """Return what is stated of a value: the same object where the same type is stated."""
+    source = value.type_source
+    return source.type if type(source) is TypeStatement else source
 
 
 def _stated_container(value: Value) -> TypeProto | None:
