@@ -505,7 +505,7 @@ class Model:
         before = self._inference
         if before is None or (all(map(is_exact, before.types.values())) and self._is_typed(before)):
             return []
-        self._inference = anew = self.codec.inference(self)
+        self._inference = anew = self.codec.inference(self, is_anew=True)
         anew.run()
         self._inference = before
         more = {
@@ -542,12 +542,9 @@ def is_exact(known: TensorType | None) -> bool:
 
 def is_settled(known: TensorType | None) -> bool:
     """Tell whether element type and rank are known, and no size has a symbol made up by onnx."""
-    return (
-        known is not None
-        and known.dtype is not None
-        and known.shape is not None
-        and not any(map(is_made_up, known.shape))
-    )
+    if known is None or known.dtype is None or known.shape is None:
+        return False
+    return set(map(type, known.shape)) <= _NUMBERS or not any(map(is_made_up, known.shape))
 
 
 def says_more(found: TensorType, known: TensorType | None) -> bool:
@@ -716,17 +713,18 @@ class Inference(Protocol):
     """The types of a model's values.
 
     Attributes:
-        types: What is known beside what the file states.
         problem: A clause that says what was given up, or "".
-        kinds: As :attr:`Model.kinds`.
     """
 
     problem: str
-    kinds: Mapping[Node, int]
+
+    @property
+    def kinds(self) -> Mapping[Node, int]:
+        """As :attr:`Model.kinds`."""
 
     @property
     def types(self) -> Mapping[Value, TensorType]:
-        """What is known so far."""
+        """What is known so far beside what the file states."""
 
     def run(self) -> None:
         """Look at all nodes; refute what the file states otherwise (:meth:`Model.refute`)."""
@@ -770,8 +768,13 @@ class Codec(Protocol):
     def declared_type(self, source: object) -> TensorType | None:
         """Decode a declared type; None if it is not a tensor's."""
 
-    def inference(self, model: Model) -> Inference:
-        """Return what infers the types of a model as it is now."""
+    def inference(self, model: Model, *, is_anew: bool = False) -> Inference:
+        """Return what infers the types of a model as it is now.
+
+        Args:
+            model: The model.
+            is_anew: Whether it has been edited since it was inferred first.
+        """
 
     def evaluate(
         self, node: Node, inputs: Sequence[NDArray[Any] | None]

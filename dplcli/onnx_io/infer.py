@@ -40,7 +40,15 @@ from dplcli.onnx_io.write import encode_node
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Generator, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Container,
+        Generator,
+        Hashable,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -536,7 +544,7 @@ def _resolve(proto: NodeProto, known: Mapping[str, Attribute]) -> bool:
 # reads. We do not believe one that contradicts it, and nothing rests on that one.
 
 
-_MOST_STEPS = 30_000
+_MOST_STEPS = 20_000
 _MOST_TIMES_STEPS = 8
 """Nodes in functions that are looked at: so many, and so many for each node of the file."""
 
@@ -572,7 +580,7 @@ class _Scope:
         self.types: dict[Value, TensorType] = {}
         self.containers: dict[Value, TypeProto] = {}
         self.refuted: dict[Value, TensorType] = {}
-        self.data: dict[Value, tuple[Hashable, NDArray[Any]]] = {}
+        self.data: dict[Value, NDArray[Any]] = {}
         self.knowledge: Knowledge | None = None
 
 
@@ -598,21 +606,30 @@ class Inference:
     Args:
         model: The model, as it is now.
         sizes: Types of inputs that replace what is declared; then values do not learn their types.
+        is_anew: Whether the model has been edited since it was inferred first.
 
     Attributes:
         problem: A clause that says what was given up, or "".
         kinds: If all types turn out to be known, as numbers: by node, the number of its kind.
     """
 
-    def __init__(self, model: Model, sizes: Mapping[Value, TensorType] | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        sizes: Mapping[Value, TensorType] | None = None,
+        *,
+        is_anew: bool = False,
+    ) -> None:
         self._model = model
+        self._is_anew = is_anew
         self.problem = ""
         self.kinds: dict[Node, int] = {}
         self._scope = _Scope(is_file=sizes is None)
         self._scope.types.update(sizes or {})
         self._alike: dict[Hashable, _Kind] = {}
         self._types: dict[TensorType, TensorType] = {}
-        self._data: dict[Value, tuple[Hashable, NDArray[Any]] | None] = {}
+        self._statements: dict[TypeStatement, TensorType | None] = {}
+        self._data: dict[Value, NDArray[Any] | None] = {}
         self._calls: dict[Hashable, Sequence[Known | None] | None] = {}
         self._inside: dict[Function, _Inside] = {}
         self._left = _MOST_STEPS + _MOST_TIMES_STEPS * model.node_count
@@ -640,6 +657,7 @@ class Inference:
             if function not in self._inside:  # nobody calls it
                 _work_off(self._look_into(function, _Scope()))
         for inside in self._inside.values():
+            inside.name_sizes()
             self._scope.types.update(inside.types)
             for value, stated in inside.refuted.items():
                 if self._scope.is_file:
@@ -657,8 +675,10 @@ class Inference:
         for value in graph.values.values():
             if value.producer is not None:
                 break  # inputs and initializers come first
+            if type(value.type_source) is TensorType or not value.is_initializer:
+                continue  # it is the data's own, or there is none
             stated = value.declared_type
-            if value.is_initializer and stated is not None:
+            if stated is not None:
                 tensor = self._model.codec.tensor(value.initializer_source)
                 found = shared_type(tensor.dtype, tensor.shape)
                 if contradicts(stated, found):
@@ -696,29 +716,45 @@ class Inference:
         return self._kind(node, scope).made
 
     def _kind(self, node: Node, scope: _Scope) -> _Kind:
-        """Say what a node makes that has no bodies and calls nothing, once for all alike."""
-        key = self._key(node, scope)
-        kind = self._alike.get(key)
-        if kind is None:
-            kind = self._alike[key] = self._new_kind(node, scope)
-        return kind
+        """Say what a node makes that has no bodies and calls nothing, once for all alike.
 
-    def _key(self, node: Node, scope: _Scope) -> Hashable:
-        """Return what nodes of one kind have in common: much of it is shared, so identities do."""
-        types, inputs, domain = scope.types, node.inputs, node.domain
-        imports = node.graph.opset_imports
-        key: list[Hashable] = [scope.is_file, node.op_type, domain, imports.get(domain)]
-        key += [id(node.attributes), len(inputs)]
-        key += [v and id(types.get(v) or _stated(v)) for v in inputs]
-        key += [v and id(_stated(v)) for v in node.outputs]
-        key += [data[0] for _, data in self._data_read(node, scope)]
+        Much of what nodes have in common is shared by them, so its identity tells.
+        """
+        types, domain, op_type = scope.types, node.domain, node.op_type
+        version = node.graph.opset_imports.get(domain)
+        key: list[Hashable] = [scope.is_file, op_type, domain, version, id(node.attributes)]
+        statements, shared = self._statements, self._types
+        for value in (*node.inputs, None, *node.outputs):
+            if value is None:
+                key.append(None)
+                continue
+            known: object = types.get(value)
+            if known is None:
+                known = value.type_source
+                if type(known) is TypeStatement:  # statements of one type may differ in remarks
+                    if known not in statements:
+                        statements[known] = known.type
+                    known = statements[known]
+                elif type(known) is bytes:
+                    known = value.declared_type
+                if type(known) is TensorType:
+                    known = shared.setdefault(known, known)
+            key.append(id(known))
+        slots = () if domain else SIZED_BY.get(op_type, ())
+        data = self._data_read(node, slots, scope) if slots else {}
+        if data:
+            key += [value and _data_key(data.get(value)) for value in node.inputs]
         if scope.containers:
-            key += [v and id(scope.containers.get(v)) for v in inputs]
+            key += [value and id(scope.containers.get(value)) for value in node.inputs]
         if not scope.is_file and node.has_references:
             key.append(scope.given)
-        return tuple(key)
+        alike = tuple(key)
+        kind = self._alike.get(alike)
+        if kind is None:
+            kind = self._alike[alike] = self._new_kind(node, data, scope)
+        return kind
 
-    def _new_kind(self, node: Node, scope: _Scope) -> _Kind:
+    def _new_kind(self, node: Node, data: Mapping[Value, NDArray[Any]], scope: _Scope) -> _Kind:
         given = [value for value in node.inputs if value is not None]
         types = {value: self._read(value, scope) for value in given}
         found: Sequence[Known | None]
@@ -726,9 +762,8 @@ class Inference:
         if tensor is not None:
             found = [shared_type(tensor.dtype, tensor.shape)]
         else:
-            data = {value: array for value, (_, array) in self._data_read(node, scope)}
             found = infer_node(node, types, data, scope.attributes)
-        kept = (node.attributes, types, [_stated(value) for value in given + node.made])
+        kept = (node.attributes, types, [value.type_source for value in given + node.made])
         number, whole = len(self._alike), self._whole(node, found, scope)
         return _Kind(number, found, whole, kept)
 
@@ -767,25 +802,34 @@ class Inference:
             return container
         return stated
 
-    def _data_of(self, value: Value, scope: _Scope) -> tuple[Hashable, NDArray[Any]] | None:
-        """Return the elements of a value that sizes may be computed from, and a key to them."""
+    def _data_of(self, value: Value, scope: _Scope) -> NDArray[Any] | None:
+        """Return the elements of a constant that sizes may be computed from."""
         if value in scope.data:
             return scope.data[value]
         if value not in self._data:
-            array = _short_constant(value)
-            self._data[value] = None if array is None else (_data_key(array), array)
+            self._data[value] = _short_constant(value)
         return self._data[value]
 
     def _data_read(
-        self, node: Node, scope: _Scope
-    ) -> list[tuple[Value, tuple[Hashable, NDArray[Any]]]]:
-        """Return the known elements of the inputs that say how large the results are."""
-        read = []
-        for slot in () if node.domain else SIZED_BY.get(node.op_type, ()):
+        self, node: Node, slots: Iterable[int], scope: _Scope
+    ) -> dict[Value, NDArray[Any]]:
+        """Return the known elements of the inputs that say how large the results are.
+
+        They may be computed of sizes. That is not followed where it could tell nothing new.
+        """
+        stated = [value.declared_type for value in node.outputs if value is not None]
+        is_open = not all(is_settled(known) and not is_exact(known) for known in stated)
+        found = {}
+        for slot in slots:
             value = node.inputs[slot] if slot < len(node.inputs) else None
-            if value is not None and (data := self._data_of(value, scope)) is not None:
-                read.append((value, data))
-        return read
+            if value is None:
+                continue
+            array = self._data_of(value, scope)
+            if array is None and is_open and not value.is_constant:
+                array = self._knowledge(scope).numbers(value)
+            if array is not None:
+                found[value] = array
+        return found
 
     def _learn(self, node: Node, made: Sequence[Known | None], scope: _Scope) -> None:
         """Note what a node makes, beside what is stated of it."""
@@ -834,8 +878,10 @@ class Inference:
 
     def _knowledge(self, scope: _Scope) -> Knowledge:
         if scope.knowledge is None:
-            scope.knowledge = Knowledge(None if scope.is_file else scope.types)
-            for value, (_, array) in scope.data.items():
+            is_kept = scope.is_file and not self._is_anew
+            bound = None if scope.is_file else scope.types
+            scope.knowledge = self._model.memory(Knowledge) if is_kept else Knowledge(bound)
+            for value, array in scope.data.items():
                 scope.knowledge.give(value, array)
         return scope.knowledge
 
@@ -889,7 +935,7 @@ class Inference:
             function,
             inner.given,
             *[inner.types.get(v) or _key_of(inner.containers.get(v)) for v in formals],
-            *[data[0] if (data := inner.data.get(v)) else None for v in formals],
+            *[_data_key(inner.data.get(v)) for v in formals],
         )
         if key not in self._calls:
             self._calls[key] = None
@@ -917,9 +963,9 @@ class Inference:
 
     def _scope_of(self, node: Node, function: Function, scope: _Scope) -> _Scope:
         """Make a scope of what a call gives; numbers come before symbols."""
-        stated = {**function.defaults, **node.attributes}
+        told = {**function.defaults, **node.attributes}
         attributes: dict[str, Attribute] = {}
-        for name, item in stated.items():
+        for name, item in told.items():
             if not item.ref:
                 attributes[name] = item
             elif item.ref in scope.attributes:
@@ -932,11 +978,10 @@ class Inference:
             if data is not None:
                 inner.data[formal] = data
             if isinstance(known, TensorType):
-                stated_type = value.declared_type
-                is_said = not is_exact(known) and scope.is_file and is_settled(stated_type)
-                inner.types[formal] = self._shared(
-                    stated_type if is_said and stated_type else known
-                )
+                stated = value.declared_type
+                if scope.is_file and is_settled(stated) and not is_exact(known):
+                    known = stated or known
+                inner.types[formal] = self._shared(known)
             elif known is not None:
                 inner.containers[formal] = known
         return inner
@@ -949,18 +994,12 @@ class Inference:
         for known in given:
             names.update({dim: dim for dim in (known and known.shape) or ()})
 
-        def renamed(known: Known | None) -> Known | None:
-            if not isinstance(known, TensorType) or known.shape is None:
-                return known
-            dims = [
-                dim
-                if isinstance(dim, int) or dim is None
-                else names.setdefault(dim, self._named(None))
-                for dim in known.shape
-            ]
-            return TensorType(known.dtype, tuple(dims))
+        def named(dim: Dim) -> Dim:
+            return names.setdefault(dim, self._named(None)) if isinstance(dim, str) else dim
 
-        return [renamed(known) for known in returned]
+        return [
+            _renamed(known, named) if isinstance(known, TensorType) else known for known in returned
+        ]
 
 
 _TOO_MUCH = "shape inference does not look into all functions: too many calls differ"
@@ -1003,9 +1042,10 @@ class _Inside:
         values = (v for graph in function.body.and_inner() for v in graph.values.values())
         stated = (value.declared_type for value in values)
         self._own = {dim for known in stated if known is not None for dim in known.shape or ()}
-        self._brought: dict[Dim, Dim] = {}
+        self._name = function.name
         self._taken: set[Dim] = {*self._own}
-        self._names = (f"{function.name}:{number}" for number in count())
+        self._brought: dict[Dim, Dim] = {}
+        self._made: dict[Dim, Dim] = {}
         self._is_first = True
         self.types: dict[Value, TensorType] = {}
         self.refuted: dict[Value, TensorType] = {}
@@ -1013,8 +1053,7 @@ class _Inside:
     def add(self, scope: _Scope) -> None:
         """Learn from one more kind of call."""
         self.refuted |= scope.refuted
-        found = {value: self._inside(known) for value, known in scope.types.items()}
-        self._taken.update(dim for known in found.values() for dim in known.shape or ())
+        found = {value: _renamed(known, self._inside) for value, known in scope.types.items()}
         if self._is_first:
             self.types, self._is_first = found, False
             return
@@ -1025,13 +1064,29 @@ class _Inside:
             else:
                 del self.types[value]
 
-    def _inside(self, known: TensorType) -> TensorType:
-        if known.shape is None or self._own.isdisjoint(known.shape):
-            return known
-        for dim in known.shape:
-            if isinstance(dim, str) and dim in self._own and dim not in self._brought:
-                self._brought[dim] = self._new()
-        return TensorType(known.dtype, tuple([self._brought.get(dim, dim) for dim in known.shape]))
+    def name_sizes(self) -> None:
+        """Number the symbols that were made here; call it last."""
+        numbers = count()
+
+        def named(dim: Dim) -> Dim:
+            if dim not in self._made:
+                return dim
+            while self._made[dim] is None:
+                name = f"{self._name}:{next(numbers)}"
+                self._made[dim] = None if name in self._taken else name
+            return self._made[dim]
+
+        self.types = {value: _renamed(known, named) for value, known in self.types.items()}
+
+    def _inside(self, dim: Dim) -> Dim:
+        if not isinstance(dim, str):
+            return dim
+        if dim not in self._own:
+            self._taken.add(dim)
+            return dim
+        if dim not in self._brought:
+            self._brought[dim] = self._new()
+        return self._brought[dim]
 
     def _common(
         self, first: TensorType, second: TensorType, shared: dict[tuple[Dim, Dim], Dim]
@@ -1046,10 +1101,18 @@ class _Inside:
         return TensorType(dtype, tuple([None if None in pair else shared[pair] for pair in pairs]))
 
     def _new(self) -> str:
-        """Return a symbol that is not in use."""
-        name = next(name for name in self._names if name not in self._taken)
-        self._taken.add(name)
+        """Return a symbol for now; no file has one with a line break."""
+        name = f"\n{len(self._made)}"
+        self._made[name] = None
         return name
+
+
+def _renamed(known: TensorType, name: Callable[[Dim], Dim]) -> TensorType:
+    """Return a type with other names for its sizes."""
+    shape = known.shape
+    if shape is None or is_exact(known):
+        return known
+    return TensorType(known.dtype, tuple([name(dim) for dim in shape]))
 
 
 # What is stated of a value, constants, and containers of tensors.
@@ -1073,12 +1136,6 @@ def _believed(value: Value, found: Known | None) -> tuple[Known | None, bool]:
         return TensorType(dtype, said if found.shape is None else found.shape), False
     pairs = zip(said, found.shape, strict=True)
     return TensorType(dtype, tuple([dim if old is None else old for old, dim in pairs])), False
-
-
-def _stated(value: Value) -> object:
-    """Return what is stated of a value: the same object where the same type is stated."""
-    source = value.type_source
-    return source.type if type(source) is TypeStatement else source
 
 
 def _stated_container(value: Value) -> TypeProto | None:
@@ -1111,8 +1168,8 @@ def _short_constant(value: Value) -> NDArray[Any] | None:
         return None  # it cannot be read, so no shape follows from it
 
 
-def _data_key(array: NDArray[Any]) -> Hashable:
-    return (array.dtype.str, array.shape, array.tobytes())
+def _data_key(array: NDArray[Any] | None) -> Hashable:
+    return None if array is None else (array.dtype.str, array.shape, array.tobytes())
 
 
 def _key_of(container: TypeProto | None) -> bytes:

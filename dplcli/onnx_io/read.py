@@ -153,9 +153,9 @@ class ProtoCodec:
         return self._types[source]
 
     @staticmethod
-    def inference(model: Model) -> infer.Inference:
+    def inference(model: Model, *, is_anew: bool = False) -> infer.Inference:
         """Return what infers the types of a model as it is now."""
-        return infer.Inference(model)
+        return infer.Inference(model, is_anew=is_anew)
 
     evaluate = staticmethod(infer.evaluate)
 

@@ -174,6 +174,13 @@ class Knowledge:
             self._stored[value] = tensor.numpy()
         return self._stored[value]
 
+    def numbers(self, value: Value) -> NDArray[Any] | None:
+        """Return the elements of *value* as :meth:`array` does; None behind a broken node."""
+        try:
+            return self.array(value)
+        except Exception:  # noqa: BLE001  # whatever a rule meets in it
+            return None
+
     def _needed(self, value: Value) -> list[Value]:
         """List what must be known first."""
         node = value.producer
