@@ -427,11 +427,6 @@ class Model:
             self.notes += self._refutations()
         return self._inference
 
-    @property
-    def is_inferred(self) -> bool:
-        """Whether somebody has asked for a type."""
-        return self._inference is not None
-
     def note_refutations(self) -> None:
         """Infer the types if that is cheap, to note wrong statements of types that nobody reads."""
         if self.node_count <= QUICKLY_CHECKED:

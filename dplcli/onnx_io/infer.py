@@ -106,11 +106,11 @@ def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray
     return arrays if len(arrays) == len(node.outputs) else None
 
 
-# onnx's shape inference of whole models.
+# onnx's own checker and inliner, of whole models.
 #
-# It looks into a function once for each call, so thirty functions that each call the next one twice
-# take hours. Therefore calls are counted beforehand. What else it costs is limited while it runs
-# (`bounded`).
+# They look into a function once for each call, so thirty functions that each call the next one
+# twice take hours. Therefore calls are counted beforehand. What else they cost is limited while
+# they run (`bounded`).
 
 
 ONNX_ERRORS = (
@@ -127,17 +127,7 @@ ONNX_ERRORS = (
 _MOST_NODES = 250_000
 _MOST_CALLS = 20_000
 _MOST_TIMES = 8
-_LONG_VECTOR = 1 << 14
-_LENGTH = "dpl length "
-
-
-def most_nodes(stated: int) -> int:
-    """Return how many nodes inference may look at in a model whose file states so many.
-
-    Each node in the file may take its time. Where functions call functions, they stand for far
-    more nodes than anybody wrote; the limit gives those a second or two.
-    """
-    return max(_MOST_NODES, _MOST_TIMES * stated)
+"""So many nodes and calls, or so many times those that the file states, take a second or two."""
 
 
 class Expansion:
@@ -176,33 +166,18 @@ class Expansion:
     @property
     def total(self) -> int:
         """How many nodes the model stands for."""
-        return self._total_without(())
+        called = sum(count * self.sizes[key] for key, count in self.calls.items())
+        return min(self._outside + called, MANY)
 
     @property
     def is_bounded(self) -> bool:
         """Whether inference may look at all of them."""
-        return self.total <= most_nodes(self.stated)
+        return self.total <= max(_MOST_NODES, _MOST_TIMES * self.stated)
 
     @property
     def is_runnable(self) -> bool:
         """Whether onnxruntime, which looks at all nodes for each call, may expand all calls."""
         return self.is_bounded and self.total_calls <= max(_MOST_CALLS, _MOST_TIMES * self.stated)
-
-    def too_large(self) -> set[FunctionKey]:
-        """Choose functions to leave out, largest first, until the rest is within the limit."""
-        left_out: set[FunctionKey] = set()
-        total, most = self.total, most_nodes(self.stated)
-        for key in sorted(self.sizes, key=self.sizes.__getitem__, reverse=True):
-            if total <= most:
-                break
-            left_out.add(key)
-            if key in self.calls:
-                total = self._total_without(left_out)
-        return left_out
-
-    def _total_without(self, left_out: Container[FunctionKey]) -> int:
-        called = (n * self.sizes[key] for key, n in self.calls.items() if key not in left_out)
-        return min(self._outside + sum(called), MANY)
 
 
 def count_calls(
@@ -229,11 +204,6 @@ def count_calls(
             if node.attribute:
                 pending += [graph.node for _, graph in graphs_of(node)]
     return count, calls
-
-
-def beyond(total: int) -> str:
-    """Say that functions in functions are too much for inference."""
-    return f"shape inference does not look into functions that stand for {nodes_of(total)}"
 
 
 def nodes_of(total: int) -> str:
@@ -628,7 +598,7 @@ class Inference:
         self._scope.types.update(sizes or {})
         self._alike: dict[Hashable, _Kind] = {}
         self._types: dict[TensorType, TensorType] = {}
-        self._statements: dict[TypeStatement, TensorType | None] = {}
+        self._said: dict[object, object] = {}
         self._data: dict[Value, NDArray[Any] | None] = {}
         self._calls: dict[Hashable, Sequence[Known | None] | None] = {}
         self._inside: dict[Function, _Inside] = {}
@@ -716,43 +686,38 @@ class Inference:
         return self._kind(node, scope).made
 
     def _kind(self, node: Node, scope: _Scope) -> _Kind:
-        """Say what a node makes that has no bodies and calls nothing, once for all alike.
-
-        Much of what nodes have in common is shared by them, so its identity tells.
-        """
-        types, domain, op_type = scope.types, node.domain, node.op_type
-        version = node.graph.opset_imports.get(domain)
-        key: list[Hashable] = [scope.is_file, op_type, domain, version, id(node.attributes)]
-        statements, shared = self._statements, self._types
-        for value in (*node.inputs, None, *node.outputs):
-            if value is None:
-                key.append(None)
-                continue
-            known: object = types.get(value)
-            if known is None:
-                known = value.type_source
-                if type(known) is TypeStatement:  # statements of one type may differ in remarks
-                    if known not in statements:
-                        statements[known] = known.type
-                    known = statements[known]
-                elif type(known) is bytes:
-                    known = value.declared_type
-                if type(known) is TensorType:
-                    known = shared.setdefault(known, known)
-            key.append(id(known))
-        slots = () if domain else SIZED_BY.get(op_type, ())
+        """Say what a node makes that has no bodies and calls nothing, once for all alike."""
+        slots = () if node.domain else SIZED_BY.get(node.op_type, ())
         data = self._data_read(node, slots, scope) if slots else {}
+        alike = self._key(node, data, scope)
+        kind = self._alike.get(alike)
+        if kind is None:
+            kind = self._alike[alike] = self._new_kind(node, data, scope)
+        return kind
+
+    def _key(
+        self, node: Node, data: Mapping[Value, NDArray[Any]], scope: _Scope
+    ) -> tuple[Hashable, ...]:
+        """Return what nodes of a kind have in common; what they share is told by its identity."""
+        types, said, domain = scope.types, self._said, node.domain
+        version = node.graph.opset_imports.get(domain)
+        key: list[Hashable] = [scope.is_file, node.op_type, domain, version, id(node.attributes)]
+        for value in (*node.inputs, None, *node.outputs):
+            known: object = None if value is None else types.get(value)
+            if known is None and value is not None and value.type_source is not None:
+                source = value.type_source
+                if source not in said:  # statements of one type may differ in remarks
+                    declared = value.declared_type
+                    said[source] = source if declared is None else self._shared(declared)
+                known = said[source]
+            key.append(id(known))
         if data:
             key += [value and _data_key(data.get(value)) for value in node.inputs]
         if scope.containers:
             key += [value and id(scope.containers.get(value)) for value in node.inputs]
         if not scope.is_file and node.has_references:
             key.append(scope.given)
-        alike = tuple(key)
-        kind = self._alike.get(alike)
-        if kind is None:
-            kind = self._alike[alike] = self._new_kind(node, data, scope)
-        return kind
+        return tuple(key)
 
     def _new_kind(self, node: Node, data: Mapping[Value, NDArray[Any]], scope: _Scope) -> _Kind:
         given = [value for value in node.inputs if value is not None]

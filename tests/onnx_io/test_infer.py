@@ -30,7 +30,6 @@ def test_missing_types_are_inferred_in_bodies_too() -> None:
     """Values without a declaration get a type, in bodies as well, once for the model."""
     model = ir_of(BODIES)
     assert read(model, "x") == "float32[N,2]"
-    assert not model.is_inferred
     assert read(model, "t") == "float32[N,2]"
     bodies = node_making(model, "y").subgraphs
     assert str(bodies["then_branch"].values["p"].known_type()) == "float32[2,N]"
