@@ -367,7 +367,7 @@ class Model:
         self.sums: Mapping[str, tuple[int | str, ...]] = {}
         self.implied: dict[tuple[Node, int], Value] = {}
         self.kinds: Mapping[Node, int] = {}
-        self._inference: Inference | None = None
+        self._inference: KnownTypes | None = None
         self._tried: set[Node] = set()
         self._memories: dict[object, Any] = {}
 
@@ -413,7 +413,7 @@ class Model:
         self._memories.clear()
         return had_some
 
-    def infer(self) -> Inference:
+    def infer(self) -> KnownTypes:
         """Infer the types of all values, once, when somebody first asks for one.
 
         Stated types that the graph contradicts are not believed from then on.
@@ -513,7 +513,7 @@ class Model:
         self.note_edit()
         return list(more)
 
-    def _is_typed(self, inference: Inference) -> bool:
+    def _is_typed(self, inference: KnownTypes) -> bool:
         """Tell whether something is known of all outputs of loaded nodes.
 
         Nodes made by passes are inferred one by one; nothing is known of the values in functions.
@@ -704,7 +704,7 @@ class SchemaLibrary(Protocol):
         """Return the attributes of an operator, of all versions; None if they are not known."""
 
 
-class Inference(Protocol):
+class KnownTypes(Protocol):
     """The types of a model's values.
 
     Attributes:
@@ -763,7 +763,7 @@ class Codec(Protocol):
     def declared_type(self, source: object) -> TensorType | None:
         """Decode a declared type; None if it is not a tensor's."""
 
-    def inference(self, model: Model, *, is_anew: bool = False) -> Inference:
+    def inference(self, model: Model, *, is_anew: bool = False) -> KnownTypes:
         """Return what infers the types of a model as it is now.
 
         Args:
