@@ -36,7 +36,7 @@ class _InspectCommand(ModelCommand):
             return contract_document(contract)
         loaded = api.load(model)
         if settings.nodes:
-            loaded.ir.inferred_types()
+            loaded.ir.infer()
             return list_document(loaded.ir, model.name)
         if settings.node is None:
             return cast("Document", loaded.document())

@@ -1035,7 +1035,7 @@ def dims(value: object) -> Dims:
 def _are_equal_dims(first: object, second: object) -> bool:
     """Tell what ``dims(first) == dims(second)`` does; where types have other ranks, soon."""
     if isinstance(first, ValueFacts) and isinstance(second, ValueFacts):
-        types = (first.subject.inferred_type(), second.subject.inferred_type())
+        types = (first.subject.known_type(), second.subject.known_type())
         ranks = {len(each.shape) for each in types if each is not None and each.shape is not None}
         if len(ranks) > 1:
             return False

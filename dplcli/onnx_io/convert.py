@@ -673,8 +673,8 @@ def decode_type(proto: TypeProto) -> TensorType | None:
     tensor = proto.tensor_type
     dtype = dtype_name(tensor.elem_type) if tensor.elem_type else None
     if not tensor.HasField("shape"):
-        return TensorType(dtype, None)
-    return TensorType(dtype, tuple(_dim(dim) for dim in tensor.shape.dim))
+        return shared_type(dtype, None)
+    return shared_type(dtype, tuple([_dim(dim) for dim in tensor.shape.dim]))
 
 
 def encode_type(name: str, known: TensorType) -> ValueInfoProto:

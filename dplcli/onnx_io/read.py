@@ -71,7 +71,6 @@ from dplcli.onnx_io.write import (
     large_tensors,
     to_proto,
 )
-from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,7 +97,6 @@ class ProtoCodec:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._types: dict[bytes, TensorType | None] = {}
-        self.infer_node = infer.NodeInference().infer  # those of nodes that are alike are known
 
     @staticmethod
     def remarks(node: Node) -> Remarks:
@@ -145,18 +143,10 @@ class ProtoCodec:
             self._types[source] = decode_type(ValueInfoProto.FromString(source).type)
         return self._types[source]
 
-    def infer_types(
-        self, model: Model, *, anew: bool = False
-    ) -> tuple[Mapping[Value, TensorType], str]:
-        """Run onnx's shape inference over the model as it was loaded, or as it is now."""
-        return infer.infer_types_anew(model) if anew else infer.infer_types(model)
-
-    kinds_of_nodes = staticmethod(infer.kinds_of_nodes)
-
     @staticmethod
-    def derived_type(value: Value) -> TensorType | None:
-        """Derive a type by following the arithmetic on sizes; None if the rank does not follow."""
-        return value.graph.model.memory(Knowledge).type_of(value)
+    def inference(model: Model, *, is_anew: bool = False) -> infer.Inference:
+        """Return what infers the types of a model as it is now."""
+        return infer.Inference(model, is_anew=is_anew)
 
     evaluate = staticmethod(infer.evaluate)
 
@@ -347,7 +337,7 @@ def _raised(model: Model, opset: int, path: Path) -> Model:
     check_imports(model)
     proto = source_of(model).proto  # the model of it is not needed any more
     with paused_gc():
-        result = raise_opset(proto, opset, str(path))
+        result = raise_opset(proto, opset, lambda: model.graph, str(path))
     if not result.is_changed:
         return model
     raised = model_from_proto(proto, path.parent, str(path))

@@ -691,7 +691,7 @@ class _Inliner:
         stated, declared = inner.stated_type, inner.declared_type
         if stated is None or inner in self.graph.model.refuted or outer.type_source is not None:
             return None
-        inferred = outer.inferred_type()
+        inferred = outer.known_type()
         if declared is None or declared.shape is None:
             return stated
         if inferred is not None and contradicts(declared, inferred):

@@ -542,7 +542,7 @@ def node_table(nodes: Iterable[Node], *, has_scopes: bool) -> TextTable:
     """Return a row for each node: its name, its operator, and what it makes, with the types."""
     table = TextTable("node", "operator", "makes", *(["graph"] if has_scopes else []))
     for node in nodes:
-        values = [(value.name, value.inferred_type()) for value in node.outputs if value]
+        values = [(value.name, value.known_type()) for value in node.outputs if value]
         made = ", ".join(name if kind is None else f"{name} {kind}" for name, kind in values)
         scope = [one_line(node.scope)] if has_scopes else []
         table.add_row(one_line(node.name), node.qualified_op, one_line(made), *scope)

@@ -17,7 +17,7 @@ from dplcli.ir.operators import CASTS, CONTROL_FLOW, canonical_domain
 from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
-from dplcli.onnx_io.infer import ONNX_ERRORS, inferred_graph, inlined, write_defaults
+from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, types_by_name, write_defaults
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, Facts, hides_differences, scale_of
@@ -669,12 +669,8 @@ def _types(side: CutSide) -> dict[str, TypeProto]:
     model.CopyFrom(side.wiring.model)
     guesses: dict[str, TypeProto] = {}
     while True:
-        graph = inferred_graph(model)[0] or model.graph
-        types = guesses | {
-            info.name: info.type
-            for info in (*graph.input, *graph.value_info, *graph.output)
-            if info.type.WhichOneof("value") is not None
-        }
+        path = side.source.path
+        types = guesses | types_by_name(model_from_proto(model, path.parent, path.name))
         more = {
             name: types[node.input[0]]
             for node in side.wiring.nodes

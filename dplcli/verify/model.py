@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
@@ -21,7 +20,7 @@ from dplcli.ir.operators import is_random
 from dplcli.ir.types import summands
 from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
 from dplcli.onnx_io.convert import all_tensors, decode_type, dtype_bits, file_of, load_data
-from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
+from dplcli.onnx_io.infer import Expansion, nodes_of, state_types
 from dplcli.verify.check import TIMEOUT, Execution
 from dplcli.verify.numbering import SHORT, mark
 
@@ -355,10 +354,12 @@ class Dataflow:
                 if len(getattr(tensor, name)) > most:
                     tensor.ClearField(name)
         self.model = model
+        self.graph = model_from_proto(model, Path(), "the model").graph
         if infers:
-            with suppress(*ONNX_ERRORS):
-                self.model = infer_shapes(model)[0]
-        self.graph = model_from_proto(self.model, Path(), "the model").graph
+            types = state_types(self.graph.model)
+            for info in model.graph.output:
+                if info.name in types:
+                    info.type.CopyFrom(types[info.name])
 
     def nodes(self) -> Iterator[Node]:
         """Yield the nodes of the main graph and of the bodies in it."""
