@@ -35,7 +35,7 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper, parser, versio
 
 from dplcli import pipeline
 from dplcli.errors import DplError
-from dplcli.onnx_io import paused_gc, raise_opset
+from dplcli.onnx_io import model_from_proto, paused_gc, raise_opset
 from dplcli.onnx_io.convert import all_nodes, all_scopes
 from dplcli.onnx_io.opset import ADAPTERS, bumps, imported_standard
 from tests.onnx_io import one_node
@@ -64,7 +64,7 @@ def converted(model: ModelProto, version: int) -> ModelProto:
 def raised(model: ModelProto, version: int) -> ModelProto:
     """Raise a copy of a model with ours."""
     after = copy.deepcopy(model)
-    raise_opset(after, version)
+    raise_opset(after, version, lambda: model_from_proto(model, Path(), "the model").graph)
     return after
 
 

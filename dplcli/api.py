@@ -392,7 +392,7 @@ def load(model: ModelLike) -> InspectOutcome:
     with stored.file() as path:
         loaded = pipeline.inspect(path)
     outcome = InspectOutcome(label=stored.name, ir=loaded, notes=tuple(loaded.notes))
-    return outcome.answered(lambda **_: report.model_document(outcome), stored)
+    return outcome.answered(partial(report.model_document, outcome), stored)
 
 
 @_job(MatchSettings)
@@ -554,7 +554,7 @@ def extract(model: ModelLike, settings: ExtractSettings) -> outcomes.ExtractOutc
     if scratch is not None:
         outcome = replace(outcome, delivery=replace(outcome.delivery, output=None))
     packed = _Packed(place, place.parent, scratch)
-    return outcome.answered(lambda **_: report.extract_document(outcome), packed)
+    return outcome.answered(partial(report.extract_document, outcome), packed)
 
 
 @_job_of_pair(ComparingSettings)
@@ -709,7 +709,7 @@ def run(model: ModelLike, settings: RunSettings) -> outcomes.RunOutcome:
         DplError: The model cannot be used, inputs do not fit, or onnxruntime does not run it.
     """
     outcome = _looked(_stored(model), settings, pipeline.run_model)
-    return outcome.answered(lambda **_: report.run_document(outcome))
+    return outcome.answered(partial(report.run_document, outcome))
 
 
 @_job_of_pair(BenchSettings)
@@ -740,4 +740,4 @@ def bench(
         label=labels[0],
         sides=tuple(replace(side, label=label) for side, label in sides),
     )
-    return outcome.answered(lambda **_: report.bench_document(outcome))
+    return outcome.answered(partial(report.bench_document, outcome))

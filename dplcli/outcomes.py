@@ -92,13 +92,13 @@ class Stored(Protocol):
 class Outcome:
     """What a job answers. Printed, it is what the command prints; notebooks show the same."""
 
-    _report: Callable[..., Report] | None = None
+    _report: Callable[[], Report] | None = None
 
-    def answered(self, report: Callable[..., Report]) -> Self:
-        """Return the same outcome with what makes its report, given whether it is verbose."""
+    def answered(self, report: Callable[[], Report]) -> Self:
+        """Return the same outcome with what makes its report."""
         return replace(self, _report=report)
 
-    def document(self, *, verbose: bool = False) -> Report:
+    def document(self) -> Report:
         """Return the report, from which all forms are made.
 
         Raises:
@@ -106,7 +106,7 @@ class Outcome:
         """
         if self._report is None:
             raise LookupError("only what the functions of dpl answer has a report")
-        return self._report(verbose=verbose)
+        return self._report()
 
     @property
     def ok(self) -> bool:
@@ -153,7 +153,7 @@ class StoredOutcome(ModelOutcome):
 
     _stored: Stored | None = None
 
-    def answered(self, report: Callable[..., Report], stored: Stored | None = None) -> Self:
+    def answered(self, report: Callable[[], Report], stored: Stored | None = None) -> Self:
         """Return the same outcome with what makes its report, and the model."""
         return replace(self, _report=report, _stored=stored)
 

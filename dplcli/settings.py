@@ -1272,8 +1272,8 @@ class ViewSettings(BaseSettings):
     """How a model is drawn.
 
     Attributes:
-        output: Where to write the picture; the ending says what it is: .html, .svg, .dot (Graphviz)
-            or .mmd (Mermaid). - is standard output, for a page.
+        output: Where to write the picture; the ending says what it is: .html, .dot (Graphviz), .svg
+            (if Graphviz is installed) or .mmd (Mermaid). - is standard output, for a page.
         scope: Draw only a part: a module scope such as encoder/layer.0, or a function.
         open: Open a group at first: a scope, the calls of a function, or a node with a body.
             Repeatable.

@@ -9,7 +9,9 @@ from onnx import ModelProto, TypeProto, ValueInfoProto
 
 from dplcli.errors import UsageError, did_you_mean, some_of
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.convert import all_nodes, copy_but, encode_type, graphs_of, names_read
+from dplcli.onnx_io.convert import all_nodes, encode_type, graphs_of, names_read
+from dplcli.onnx_io.infer import count_calls, functions_in_order
+from dplcli.onnx_io.parts import copy_but
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -344,17 +346,15 @@ def _types(
 
 def _drop_functions(part: ModelProto) -> None:
     """Take out the functions that nothing calls."""
-    functions = {(item.domain, item.name, item.overload): item for item in part.functions}
-    called: set[tuple[str, str, str]] = set()
-    pending: list[NodeProto] = list(part.graph.node)
-    while pending:
-        node = pending.pop()
-        key = (node.domain, node.op_type, node.overload)
-        if key in functions and key not in called:
-            called.add(key)
-            pending += functions[key].node
-        pending += [inner for graph in subgraphs(node) for inner in graph.node]
-    kept = [item for key, item in functions.items() if key in called]
+    functions = functions_in_order(part)
+    called = {*count_calls(part.graph.node, functions)[1]}
+    for key, (_, inside) in reversed(functions.items()):
+        called.update(inside if key in called else ())
+    kept = [
+        each
+        for each in part.functions
+        if (canonical_domain(each.domain), each.name, each.overload) in called
+    ]
     del part.functions[:]
     part.functions.extend(kept)
 

@@ -594,20 +594,19 @@ class PairGrowth:
 # Which input and output of one graph is which of the other.
 
 
-def pair_inputs(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePair]:
-    """Pair the inputs of main graphs: by name, then those left that are declared alike, in order.
+def pair_inputs(
+    first: Sequence[Value], second: Sequence[Value], *, by_name: bool
+) -> list[ValuePair]:
+    """Pair inputs: by name in main graphs, then those left that are declared alike, in order.
 
-    Who calls a model names its inputs, so that names count here.
+    Who calls a model names its inputs. Those of bodies and functions are told by their places.
     """
     olds, news = free_inputs(first), free_inputs(second)
+    if not by_name:
+        return [*zip(olds, news, strict=False)]
     pairs, olds = with_twins(olds, news, lambda old, new: old.name == new.name)
     alike, _ = with_twins(olds, news, lambda old, new: old.declared_type == new.declared_type)
     return pairs + alike
-
-
-def pair_places(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePair]:
-    """Pair the inputs of bodies and functions, which are told apart by their places."""
-    return list(zip(free_inputs(first), free_inputs(second), strict=False))
 
 
 def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[PositionPair]:
@@ -675,7 +674,7 @@ class ModelPairing:
     ) -> Iterator[tuple[Pairing, bool]]:
         """Pair two graphs, and the bodies of the nodes that they share, however deep."""
         numbers = Numbers() if outer is None else outer.sides[0].numbers
-        inputs = (pair_inputs if is_main else pair_places)(*(graph.inputs for graph in graphs))
+        inputs = pair_inputs(*(graph.inputs for graph in graphs), by_name=is_main)
         sides = []
         for which, graph in enumerate(graphs):
             given = {pair[which]: input_number(numbers, graph, k) for k, pair in enumerate(inputs)}
@@ -941,11 +940,9 @@ class _Border:
     def _is_one(self, first: Value | None, second: Value | None) -> bool:
         if first is None or second is None:
             return first is second
-        readers = self.ours.reader, self.theirs.reader
-        if readers[0].tensor(first) is not None or readers[1].tensor(second) is not None:
-            # Constants may count as one that are not equal.
-            ours, theirs = self.ours.reader, self.theirs.reader
-            one, other = ours.tensor(first), theirs.tensor(second)
+        ours, theirs = self.ours.reader, self.theirs.reader
+        one, other = ours.tensor(first), theirs.tensor(second)
+        if one is not None or other is not None:  # some count as one that are not equal
             if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
                 return False
             if ours.content(first) == theirs.content(second):

@@ -56,7 +56,7 @@ class _BisectCommand(JobCommand):
         else:
             self.one(replace(call, models=paths or (None,)))
 
-    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+    def document(self, models: Models, settings: BaseSettings) -> Document:
         """Look for faults in a model or between two, or reproduce one."""
         chosen, paths = cast("BisectSettings", settings), [path for path in models if path]
         _check(paths, chosen)
@@ -67,10 +67,10 @@ class _BisectCommand(JobCommand):
         told |= {"output": chosen.output, "progress": chosen.progress}
         if len(paths) == _TWO:
             both = pipeline.bisect_models(*paths, **told)
-            return models_document(both, files=tuple(paths), verbose=verbose)
+            return models_document(both, files=tuple(paths))
         found = pipeline.bisect_rules(paths[0], chosen, kind=chosen.by, most=chosen.most, **told)
         catalogs = [item for item in chosen.patterns if isinstance(item, str)]
-        return rules_document(found, file=paths[0], catalogs=catalogs, verbose=verbose)
+        return rules_document(found, file=paths[0], catalogs=catalogs)
 
 
 def _check(models: Sequence[Path], chosen: BisectSettings) -> None:

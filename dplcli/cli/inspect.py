@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _InspectCommand(ModelCommand):
     """Show what MODEL is made of: interface, operators, weights, functions."""
 
-    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+    def document(self, models: Models, settings: BaseSettings) -> Document:
         """Look at a model, at one of its nodes, or at what kernels have to keep to."""
         (model,) = models
         assert model is not None and isinstance(settings, InspectSettings)  # noqa: S101, PT018
@@ -36,10 +36,10 @@ class _InspectCommand(ModelCommand):
             return contract_document(contract)
         loaded = api.load(model)
         if settings.nodes:
-            loaded.ir.inferred_types()
+            loaded.ir.infer()
             return list_document(loaded.ir, model.name)
         if settings.node is None:
-            return cast("Document", loaded.document(verbose=verbose))
+            return cast("Document", loaded.document())
         return nodes_document(pipeline.find_nodes(loaded.ir, settings.node), model.name)
 
 

@@ -199,8 +199,6 @@ def answer_to(
     models: tuple[Path, ...],
     settings: BaseSettings,
     label: str,
-    *,
-    verbose: bool = False,
     **wanted: bool,
 ) -> ModelAnswer:
     """Do the job of a command with one model; return what it says; *wanted* as for answers."""
@@ -209,7 +207,7 @@ def answer_to(
     called = cast("JobCommand", command_named(command))
     started = perf_counter()
     try:
-        answer = answer_of(label, called.document(models, settings, verbose=verbose), **wanted)
+        answer = answer_of(label, called.document(models, settings), **wanted)
         return replace(answer, seconds=perf_counter() - started)
     except Exception as error:  # noqa: BLE001  # the other models go on
         return failed_answer(label, error)
@@ -489,14 +487,13 @@ def rows_of(
 
 def conclude(printing: Printing, command: str, answers: Sequence[ModelAnswer]) -> None:
     """Report many models; say what is wrong with any, and end with the worst exit code."""
-    from dplcli.report.layout import Group  # noqa: PLC0415  # loads rich
     from dplcli.report.many import complaints, many_document  # noqa: PLC0415
 
     document = many_document(command, answers)
     errors = [answer for answer in answers if answer.status == "error"]
     times = Counter(tuple(answer.messages) for answer in errors)
     is_one_problem = len(errors) == len(answers) > 1 == len(times)
-    printing.publish(replace(document, text=Group()) if is_one_problem else document)
+    printing.publish(document, prints=not is_one_problem)
     for answer in answers:
         count = times.pop(tuple(answer.messages), 0) if answer.status == "error" else 1
         prefix = "error: " if answer.status == "error" else ""
@@ -582,13 +579,13 @@ class JobCommand(options.GroupedCommand):
         with call.batch.limited(), printing.progress() as say:
             if "progress" in settings.options:
                 settings = settings.but(progress=say)
-            document = self.document(call.models, settings, verbose=printing.verbose)
+            document = self.document(call.models, settings)
         printing.conclude(document)
 
-    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+    def document(self, models: Models, settings: BaseSettings) -> Document:
         """Do the job with one model or pair; return the report."""
         outcome: Outcome = api.JOBS[str(self.name)].function(*models, settings)
-        return cast("Document", outcome.document(verbose=verbose))
+        return cast("Document", outcome.document())
 
 
 def placed(model: Path | None, settings: BaseSettings) -> BaseSettings:

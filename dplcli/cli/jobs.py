@@ -218,7 +218,7 @@ class _RewriteCommand(ModelCommand):
             printing.progress() as tell,
         ):
             chosen = settings.but(trace=trace, progress=tell)
-            document = self.document(call.models, chosen, verbose=printing.verbose)
+            document = self.document(call.models, chosen)
         printing.conclude(document)
 
 

@@ -13,7 +13,7 @@ from dplcli.cli.job import PairCommand
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError
 from dplcli.outcomes import LearnOutcome
-from dplcli.report.layout import Group, lines_of
+from dplcli.report.layout import lines_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dplcli.cli.job import Invocation, Models
     from dplcli.outcomes import RulesOutcome
     from dplcli.report.document import Document
+    from dplcli.report.layout import Part
     from dplcli.settings import BaseSettings, LearnSettings
 
 
@@ -58,20 +59,20 @@ class _LearnCommand(PairCommand):
             raise UsageError("--no-verify goes with --before and --after only")
         with printing.progress() as tell:
             learned = self.learned(call.models, given.but(progress=tell))
-        document = cast("Document", learned.document(verbose=printing.verbose))
+        document = cast("Document", learned.document())
         if output is None:
             write(learned.yaml)
         if not printing.quiet and printing.json_path != "-":
-            _tell(learned, document, output)
+            _tell(learned, document.text(verbose=printing.verbose), output)
         for warning in document.notes:
             say(f"dpl: warning: {warning}", err=True)
-        printing.conclude(replace(document, text=Group()))  # it is said
+        replace(printing, quiet=True).conclude(document)  # it is said
 
-    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+    def document(self, models: Models, settings: BaseSettings) -> Document:
         """Learn rules from one of many pairs."""
         before, after = models
         chosen = cast("LearnSettings", settings.but(before=before, after=after))
-        return cast("Document", self.learned((None,), chosen).document(verbose=verbose))
+        return cast("Document", self.learned((None,), chosen).document())
 
     def learned(self, models: tuple[Path | None, ...], settings: LearnSettings) -> RulesOutcome:
         """Learn rules, and write the catalogue if a file is named for it."""
@@ -83,15 +84,15 @@ class _LearnCommand(PairCommand):
         return learned
 
 
-def _tell(result: RulesOutcome, document: Document, output: Path | None) -> None:
+def _tell(result: RulesOutcome, text: Part, output: Path | None) -> None:
     """Say what was learned, on standard error if the catalogue itself is printed or missing."""
     is_beside = output is None or not result.yaml
-    for line in lines_of(document.text, None):
-        text = line.plain
-        if is_beside and not text.startswith(" "):
-            start = text.startswith("Learned ")  # a sentence of ours; anything else may be a name
-            text = f"dpl: {'l' + text[1:] if start else text}"
-        say(text, err=is_beside)
+    for line in lines_of(text, None):
+        said = line.plain
+        if is_beside and not said.startswith(" "):
+            start = said.startswith("Learned ")  # a sentence of ours; anything else may be a name
+            said = f"dpl: {'l' + said[1:] if start else said}"
+        say(said, err=is_beside)
     if isinstance(result, LearnOutcome) and output is None:
         hint = f"write it with -o FILE, then: dpl match {result.label} --patterns FILE"
         say(f"dpl: hint: {hint}", err=True)

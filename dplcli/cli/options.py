@@ -347,13 +347,13 @@ class Printing:
         if not document.ok:
             answer_no(document.complaints)
 
-    def publish(self, document: Document) -> None:
-        """Write every form of *document* that is wanted, and print one."""
+    def publish(self, document: Document, *, prints: bool = True) -> None:
+        """Write every form of *document* that is wanted, and print one if it *prints* any."""
         self.write_reports(document)
         if self.json_path is not None:
             write_json(document.json(), self.json_path)
-        if not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
-            show(document.text)
+        if prints and not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
+            show(document.text(verbose=self.verbose))
 
 
 def printing_params(verbose: str, forms: Iterable[str] = ()) -> list[click.Option]:

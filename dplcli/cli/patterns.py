@@ -132,8 +132,7 @@ def test(given: _Given) -> None:
     tried = {"trials": given.settings.trials, "seed": given.settings.seed}
     with _told("test", "trying rules", given):
         trials = pipeline.try_catalogs(given.catalogues, **given.meant, **tried)
-    verbose = given.printing.verbose
-    given.printing.conclude(catalog.trials_document(given.catalogues, trials, verbose=verbose))
+    given.printing.conclude(catalog.trials_document(given.catalogues, trials))
 
 
 @_catalogue_command(

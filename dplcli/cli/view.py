@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.cli.job import Invocation, Models
+    from dplcli.report.layout import Part
     from dplcli.settings import BaseSettings
 
 FORMS = {
@@ -56,9 +57,9 @@ class _ViewCommand(ModelCommand):
         printing.check(
             *models, None if is_printed else place, printed=["-o -"] if is_printed else []
         )
-        printing.conclude(self.document(models, settings, verbose=printing.verbose))
+        printing.conclude(self.document(models, settings))
 
-    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+    def document(self, models: Models, settings: BaseSettings) -> Document:
         """Draw a model, and say what was drawn."""
         (model,), chosen = models, cast("ViewSettings", settings)
         place = _place_of(model, settings)
@@ -81,9 +82,13 @@ class _ViewCommand(ModelCommand):
             pipeline.write_text(place, text, "-o")
         nodes = counted(picture.node_count, "node")
         first = f"{nodes} in {place}" + "; open it in a browser" * (form == "page")
-        said = [first, *(f"Note: {note}" for note in outcome.notes if verbose)]
+
+        def said(*, verbose: bool) -> Part:
+            lines = [first, *(f"Note: {note}" for note in outcome.notes if verbose)]
+            return Group(*map(Text, () if is_printed else lines))
+
         return Document(
-            text=Group(*map(Text, () if is_printed else said)),
+            said=said,
             of=viewed,
             command="dpl view",
             subject=outcome.label,

@@ -146,8 +146,10 @@ class DeclaredValue(NamedTuple):
     type: str | None
 
     @classmethod
-    def of(cls, value: Value) -> DeclaredValue:
-        """Return what the file says of *value*."""
+    def of(cls, value: Value | None) -> DeclaredValue | None:
+        """Return what the file says of *value*; None if there is none."""
+        if value is None:
+            return None
         declared = value.declared_type
         return cls(value.name, None if declared is None else str(declared))
 
@@ -162,7 +164,7 @@ class WeightChange:
     distance: Distance | None
 
     @property
-    def ends(self) -> tuple[DeclaredValue, DeclaredValue]:
+    def ends(self) -> tuple[DeclaredValue | None, DeclaredValue | None]:
         """Both, with the types that the files state."""
         return DeclaredValue.of(self.before), DeclaredValue.of(self.after)
 
@@ -188,11 +190,7 @@ class SignatureChange:
     @property
     def ends(self) -> tuple[DeclaredValue | None, DeclaredValue | None]:
         """Both, with the types that the files state."""
-        before, after = self.before, self.after
-        return (
-            None if before is None else DeclaredValue.of(before),
-            None if after is None else DeclaredValue.of(after),
-        )
+        return DeclaredValue.of(self.before), DeclaredValue.of(self.after)
 
 
 @keys(
@@ -349,12 +347,9 @@ def function_changes(
             yield FunctionChange("renamed", one, other)
         if declared(one) != declared(other):
             yield FunctionChange("redeclared", one, other)
-    yield from (
-        FunctionChange("removed", f, None) for f in first.functions.values() if f not in paired
-    )
-    yield from (
-        FunctionChange("added", None, f) for f in second.functions.values() if f not in paired
-    )
+    ours, theirs = first.functions.values(), second.functions.values()
+    yield from (FunctionChange("removed", f, None) for f in ours if f not in paired)
+    yield from (FunctionChange("added", None, f) for f in theirs if f not in paired)
 
 
 # Differences that no computed number depends on: names, order, documentation and the like.
@@ -897,7 +892,10 @@ class Differ(ModelPairing):
 
     def result(self, ignored: frozenset[Facet] = DEFAULT_IGNORED) -> ModelDiff:
         """Compare the main graphs with the bodies in them, and the functions."""
-        opsets = [OpsetChange(*change) for change in _used_imports(*self.models)]
+        imports = _differing(*(model.opset_imports for model in self.models))
+        graphs = (graph for model in self.models for graph in model.graphs())
+        in_use = {node.domain for graph in graphs for node in graph}
+        opsets = [OpsetChange(*change) for change in imports if change[0] in in_use]
         return ModelDiff(
             graphs=tuple(
                 Comparison(pairing, named=is_main).result() for pairing, is_main in self.pairings()
@@ -919,13 +917,3 @@ class Differ(ModelPairing):
         yield from _order(
             "functions", ((places[0][a.key], places[1][b.key], a.name) for a, b in self.functions)
         )
-
-
-def _used_imports(first: Model, second: Model) -> Iterator[tuple[str, int | None, int | None]]:
-    """Yield the imports that differ, of domains that some node is in."""
-    in_use = {
-        node.domain for model in (first, second) for graph in model.graphs() for node in graph
-    }
-    for change in _differing(first.opset_imports, second.opset_imports):
-        if change[0] in in_use:
-            yield change

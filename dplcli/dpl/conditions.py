@@ -578,7 +578,7 @@ def rounded(number: object) -> object:
     return builtins.round(number)  # type: ignore[call-overload]  # what is no number raises
 
 
-def in_order(items: object) -> list[Any]:
+def from_smallest(items: object) -> list[Any]:
     """List the items from the smallest to the largest."""
     return builtins.sorted(items_of(items))
 
@@ -658,7 +658,7 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "sum": total,
     "range": whole_numbers,
     "round": rounded,
-    "sorted": in_order,
+    "sorted": from_smallest,
     "zip": pairs,
     "list": items_of,
     "tuple": fixed,
@@ -1035,7 +1035,7 @@ def dims(value: object) -> Dims:
 def _are_equal_dims(first: object, second: object) -> bool:
     """Tell what ``dims(first) == dims(second)`` does; where types have other ranks, soon."""
     if isinstance(first, ValueFacts) and isinstance(second, ValueFacts):
-        types = (first.subject.inferred_type(), second.subject.inferred_type())
+        types = (first.subject.known_type(), second.subject.known_type())
         ranks = {len(each.shape) for each in types if each is not None and each.shape is not None}
         if len(ranks) > 1:
             return False

@@ -325,7 +325,6 @@ class Model:
         ir_version: IR version of the file.
         opset_imports: Domain to version.
         source: The opaque model it was loaded from.
-        rows: The table that it was read into; None once anything was edited.
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
@@ -334,7 +333,6 @@ class Model:
         annotated: The graphs of the file that say how values are quantised.
         trained: Values that training updates, and that nodes read in the file.
         is_spread: Whether some node says which devices it runs on.
-        is_checked: Whether what the file states of types was compared with the graph.
         kinds: If all types turned out to be known, as numbers: by node of the file, a number that
             is equal only for nodes with operator, attributes and types in common.
         sums: Symbols of inputs that are sums of others, as somebody has said.
@@ -367,10 +365,8 @@ class Model:
         self.refuted: dict[Value, TensorType] = {}
         self.sums: Mapping[str, tuple[int | str, ...]] = {}
         self.implied: dict[tuple[Node, int], Value] = {}
-        self.is_checked = False
         self.kinds: Mapping[Node, int] = {}
-        self.on_inference: Callable[[], None] | None = None
-        self._inferred: Mapping[Value, TensorType] | None = None
+        self._inference: KnownTypes | None = None
         self._tried: set[Node] = set()
         self._memories: dict[object, Any] = {}
 
@@ -416,36 +412,24 @@ class Model:
         self._memories.clear()
         return had_some
 
-    def inferred_types(self) -> Mapping[Value, TensorType]:
-        """Types that shape inference adds to the declared ones; inferred once, when first asked."""
-        if self._inferred is None:
-            self.is_checked = True
-            self._inferred = {}  # whoever asks meanwhile is told what the file states
-            if self.on_inference is not None:
-                self.on_inference()
-            self._inferred, problem = self.codec.infer_types(self)
-            if problem:
-                self.notes.append(problem)
-            self.notes += self._refutations()
-        return self._inferred
+    def infer(self) -> KnownTypes:
+        """Infer the types of all values, once, when somebody first asks for one.
 
-    def check_statements(self) -> None:
-        """Stop believing stated types that the graph contradicts; the first call alone does it.
-
-        Reading a type calls this.
+        Stated types that the graph contradicts are not believed from then on.
         """
-        if not self.is_checked:
-            self.is_checked = True
-            kinds = self.codec.kinds_of_nodes(self)
-            if kinds is None:
-                self.inferred_types()
-            else:
-                self.kinds = kinds
+        if self._inference is None:
+            self._inference = self.codec.inference(self)
+            self._inference.run()
+            self.kinds = self._inference.kinds
+            if self._inference.problem:
+                self.notes.append(self._inference.problem)
+            self.notes += self._refutations()
+        return self._inference
 
     def note_refutations(self) -> None:
-        """Do :meth:`check_statements` if it is cheap, to note wrong types that nobody reads."""
+        """Infer the types if that is cheap, to note wrong statements of types that nobody reads."""
         if self.node_count <= QUICKLY_CHECKED:
-            self.check_statements()
+            self.infer()
 
     def refute(self, value: Value, stated: TensorType, found: TensorType | None) -> None:
         """Replace the type that the file states of *value* by *found*, as the graph makes it."""
@@ -473,11 +457,12 @@ class Model:
         return lines
 
     def infer_outputs(self, node: Node) -> None:
-        """Infer and note the types of the outputs of a node that a pass has made.
+        """Infer the types of the outputs of a node that a pass has made.
 
         The same is done for nodes that it needs for that. What fails is tried again after the next
         edit, not before.
         """
+        inference = self.infer()
         pending = [node]
         opened: set[Node] = set()
         while pending:
@@ -486,57 +471,59 @@ class Model:
                 continue
             if current not in opened:
                 opened.add(current)
-                pending += [current, *_unknown_makers(current, opened)]
+                pending += [current, *self._unknown_makers(current, opened)]
                 continue
-            for value, found in zip(current.outputs, self.codec.infer_node(current), strict=False):
-                if value is not None and value.type_source is None:
-                    value.type_source = found
+            inference.look_at(current)
             self._tried.add(current)
+
+    def _unknown_makers(self, node: Node, opened: Container[Node]) -> list[Node]:
+        """List the nodes made by passes that make inputs of *node* of which nothing is known."""
+        types = self.infer().types
+        makers = [
+            value.producer
+            for value in node.inputs
+            if value is not None and value.type_source is None and value not in types
+        ]
+        return [m for m in makers if m is not None and m.source is None and m not in opened]
 
     def note_edit(self) -> None:
         """Let types that could not be inferred be tried again."""
         self._tried.clear()
 
     def infer_again(self) -> list[Value]:
-        """Run shape inference over the model as it is now, if somebody asked for types before.
+        """Infer the types of the model as it is now, if somebody asked for types before.
 
         Returns:
             The values of which more is known than before.
         """
-        before = self._inferred
-        if before is None or (all(map(is_exact, before.values())) and self._is_typed(before)):
+        before = self._inference
+        if before is None or (all(map(is_exact, before.types.values())) and self._is_typed(before)):
             return []
-        found, _ = self.codec.infer_types(self, anew=True)
+        self._inference = anew = self.codec.inference(self, is_anew=True)
+        anew.run()
+        self._inference = before
         more = {
             value: known
-            for value, known in found.items()
-            if says_more(known, before.get(value, value.declared_type))
+            for value, known in anew.types.items()
+            if says_more(known, before.types.get(value, value.declared_type))
         }
-        self._inferred = {**before, **more}
         for value, known in more.items():
             value.note_type(known)
         self.note_edit()
         return list(more)
 
-    def _is_typed(self, inferred: Mapping[Value, TensorType]) -> bool:
+    def _is_typed(self, inference: KnownTypes) -> bool:
         """Tell whether something is known of all outputs of loaded nodes.
 
         Nodes made by passes are inferred one by one; nothing is known of the values in functions.
         """
         return all(
-            output is None or output in inferred or output.type_source is not None
+            output is None or output in inference.types or output.type_source is not None
             for graph in self.graph.and_inner()
             for node in graph
             if node.source is not None
             for output in node.outputs
         )
-
-
-def _unknown_makers(node: Node, opened: Container[Node]) -> list[Node]:
-    """List the nodes made by passes that make inputs of *node* of which nothing is known."""
-    unknown = [value for value in node.inputs if value is not None and value.type_source is None]
-    makers = [value.producer for value in unknown]
-    return [m for m in makers if m is not None and m.source is None and m not in opened]
 
 
 _NUMBERS = {int}
@@ -545,6 +532,13 @@ _NUMBERS = {int}
 def is_exact(known: TensorType | None) -> bool:
     """Tell whether a type is known, and every dimension is a number."""
     return known is not None and known.shape is not None and set(map(type, known.shape)) <= _NUMBERS
+
+
+def is_settled(known: TensorType | None) -> bool:
+    """Tell whether element type and rank are known, and no size has a symbol made up by onnx."""
+    if known is None or known.dtype is None or known.shape is None:
+        return False
+    return set(map(type, known.shape)) <= _NUMBERS or not any(map(is_made_up, known.shape))
 
 
 def says_more(found: TensorType, known: TensorType | None) -> bool:
@@ -709,6 +703,30 @@ class SchemaLibrary(Protocol):
         """Return the attributes of an operator, of all versions; None if they are not known."""
 
 
+class KnownTypes(Protocol):
+    """The types of a model's values.
+
+    Attributes:
+        problem: A clause that says what was given up, or "".
+    """
+
+    problem: str
+
+    @property
+    def kinds(self) -> Mapping[Node, int]:
+        """As :attr:`Model.kinds`."""
+
+    @property
+    def types(self) -> Mapping[Value, TensorType]:
+        """What is known so far beside what the file states."""
+
+    def run(self) -> None:
+        """Look at all nodes; refute what the file states otherwise (:meth:`Model.refute`)."""
+
+    def look_at(self, node: Node) -> None:
+        """Infer what a node makes that a pass has made."""
+
+
 class Codec(Protocol):
     """Decoder of opaque sources."""
 
@@ -744,41 +762,13 @@ class Codec(Protocol):
     def declared_type(self, source: object) -> TensorType | None:
         """Decode a declared type; None if it is not a tensor's."""
 
-    def infer_types(
-        self, model: Model, *, anew: bool = False
-    ) -> tuple[Mapping[Value, TensorType], str]:
-        """Infer the types that the file does not declare.
+    def inference(self, model: Model, *, is_anew: bool = False) -> KnownTypes:
+        """Return what infers the types of a model as it is now.
 
         Args:
             model: The model.
-            anew: Whether to look at the model as it has become, rather than at the file.
-
-        Returns:
-            The types found, and why there are not more ("" if nothing went wrong).
+            is_anew: Whether it has been edited since it was inferred first.
         """
-
-    def kinds_of_nodes(self, model: Model) -> Mapping[Node, int] | None:
-        """Number nodes by operator, attributes and the types of what they read and make.
-
-        None unless all types are stated, as numbers, and each is what its node makes.
-        """
-
-    def infer_node(
-        self,
-        node: Node,
-        types: Mapping[Value, TensorType] | None = None,
-        data: Mapping[Value, NDArray[Any]] | None = None,
-    ) -> Sequence[TensorType | None]:
-        """Infer the types of one node's outputs from those of its inputs; empty if unknown.
-
-        Args:
-            node: The node.
-            types: What is known of values beyond what the model says.
-            data: Values that are known beyond the model's constants.
-        """
-
-    def derived_type(self, value: Value) -> TensorType | None:
-        """Derive a type by following the arithmetic on sizes; None if the rank does not follow."""
 
     def evaluate(
         self, node: Node, inputs: Sequence[NDArray[Any] | None]
@@ -810,7 +800,6 @@ class Value:
 
     __slots__ = (
         "_constant",
-        "_exact",
         "_uses",
         "graph",
         "index",
@@ -832,7 +821,6 @@ class Value:
         self.returned_by: tuple[Graph, ...] = ()
         self.type_source: object = None
         self._constant: object = None
-        self._exact: TensorType | None = None
         self._uses: list[Use] | dict[Use, None] = []
 
     def __repr__(self) -> str:
@@ -955,54 +943,28 @@ class Value:
     def note_type(self, found: TensorType) -> None:
         """Let *found* be the declared type; what the file states stays known."""
         source = self.type_source
-        self._exact = None
         self.type_source = source.refined(found) if type(source) is TypeStatement else found
 
     def known_type(self) -> TensorType | None:
-        """The declared type, or what follows; where onnx leaves it open, dpl derives it.
+        """The type: what the file declares if the graph does not contradict it, else what follows.
 
-        onnx gives up at a Reshape to sizes that the model computes, and so at all behind it; and
-        it makes up symbols, several for what is one size by arithmetic.
+        Types are inferred when this is first asked of a value that is made, for the whole model.
         """
-        if self._exact is not None:
-            return self._exact
-        found = self.inferred_type()
-        if found is None or found.shape is None or any(map(is_made_up, found.shape)):
-            return self.graph.model.codec.derived_type(self) or found
-        return found
-
-    def inferred_type(self) -> TensorType | None:
-        """The declared type, or what shape inference finds (run once for the whole model).
-
-        What a pass has made is inferred node by node.
-        """
-        if self._exact is not None:
-            return self._exact
-        known = self.type_source
+        known, model = self.type_source, self.graph.model
         if type(known) is TypeStatement:
-            if not self.graph.model.is_checked:
-                self.graph.model.check_statements()
-                return self.inferred_type()
-            known = known.type
-        if type(known) is TensorType and known.dtype is not None and known.shape is not None:
+            model.infer()
+            known = self.type_source.type  # type: ignore[attr-defined]  # it stays a statement
+        if type(known) is TensorType and is_settled(known):
             return known
-        found = self.settled_type()
-        if found is None and self.producer is not None and self.producer.source is None:
-            self.graph.model.infer_outputs(self.producer)
-            return self.declared_type
-        return found
-
-    def settled_type(self) -> TensorType | None:
-        """As :meth:`inferred_type`, but nothing is inferred for what a pass has made."""
         if self.producer is not None or self.graph.owner is not None:  # else it is given
-            self.graph.model.check_statements()
+            model.infer()
         declared = self.declared_type
-        if declared is not None and declared.dtype is not None and declared.shape is not None:
+        if is_settled(declared):
             return declared
-        found = self.graph.model.inferred_types().get(self, declared)
-        if declared is None and found is not None and found.dtype is not None and is_exact(found):
-            self._exact = found  # nothing more can be known of it
-        return found
+        types = model.infer().types
+        if self not in types and self.producer is not None and self.producer.source is None:
+            model.infer_outputs(self.producer)
+        return types.get(self, declared)
 
 
 def record_uses(nodes: Iterable[Node]) -> None:
@@ -1079,7 +1041,7 @@ class Node:
         self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
         self.source = source
         self.rewired = False
-        self._remarks = NO_REMARKS
+        self._remarks: Remarks | None = NO_REMARKS
         self.attributes: Mapping[str, Attribute] = NO_ATTRIBUTES
         self.position = 0
         self.prev: Node | None = None
@@ -1127,11 +1089,13 @@ class Node:
     @property
     def remarks(self) -> Remarks:
         """What it carries for readers and tools, wherever it comes from."""
-        return self._remarks if self.source is None else self.graph.model.codec.remarks(self)
+        if self._remarks is None:
+            self._remarks = self.graph.model.codec.remarks(self)
+        return self._remarks
 
     @remarks.setter
-    def remarks(self, remarks: Remarks) -> None:
-        """Set what a node made by a pass carries."""
+    def remarks(self, remarks: Remarks | None) -> None:
+        """Set what it carries; None if its source says that when somebody asks."""
         self._remarks = remarks
 
     @property
@@ -1182,10 +1146,10 @@ def callers_first(calls: Mapping[Function, Sequence[Node]]) -> list[Function]:
     Args:
         calls: The functions, with their calls (:func:`calls_in`).
     """
-    return in_order({function: callees(function) for function in calls})
+    return followers_last({function: callees(function) for function in calls})
 
 
-def in_order(followers: Mapping[Key, Iterable[Key]]) -> list[Key]:
+def followers_last(followers: Mapping[Key, Iterable[Key]]) -> list[Key]:
     """Sort so that each comes before those that follow it (Kahn's algorithm).
 
     What lies on a cycle, or behind one, is left out. Where the order is free, it is that of
@@ -1223,22 +1187,7 @@ def expanded_sizes(
         for inner in called:
             callers[inner].append(key)
     sizes = dict.fromkeys(own, MANY)
-    for key in in_order(callers):
+    for key in followers_last(callers):
         inside = sum(count * sizes[inner] for inner, count in calls.get(key, {}).items())
         sizes[key] = min(own[key] + inside, MANY)
     return sizes
-
-
-def nodes_stood_for(model: Model) -> dict[Function, int]:
-    """Count the nodes that each function of *model* stands for (:func:`expanded_sizes`)."""
-    own: dict[Function, int] = {}
-    calls: dict[Function, dict[Function, int]] = {}
-    for function in model.functions.values():
-        own[function], calls[function] = 0, {}
-        for graph in function.body.and_inner():
-            own[function] += graph.node_count
-            for node in graph:
-                called = called_function(node)
-                if called is not None:
-                    calls[function][called] = calls[function].get(called, 0) + 1
-    return expanded_sizes(own, calls)

@@ -31,6 +31,242 @@ def canonical_domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
+# The table of operators: whatever the library asks of one by its name, each fact once.
+#
+# Whoever adds an operator adds a line. What its schema says is read from there (:func:`schema_of`).
+# Names are those of the standard domain; operators of onnxruntime that are asked for by name alone
+# stand at the end, without a class. Sources: the operator pages https://onnx.ai/onnx/operators/.
+#
+# A line has the names of operators that have all facts in common. Behind the colon stand
+#
+# * the class (:data:`OP_KINDS`);
+# * how the elements of the results come about, the narrowest word of :data:`_GRADES` that holds;
+# * further words, and the inputs that something is true of; what they mean stands below the table.
+
+
+_TABLE = """
+    Abs: elementwise exact light not-negative
+    Acos Asin Atanh: elementwise wants-unit
+    Acosh Asinh Atan BitwiseNot Celu Cosh Elu Gelu HardSwish Mish Selu Sinh Swish Tan:
+      elementwise
+    BitCast: elementwise kept
+    Cast: elementwise unrounded cast light leftover values=0 influences=0
+    CastLike: elementwise unrounded cast light values=0 influences=0
+    Ceil Floor Round: elementwise unrounded light
+    Clip: elementwise exact light bounding ordering influences=0 scalars=1,2 numbers=1,2
+    Cos Erf Sin Softsign Tanh: elementwise signed-share
+    Dropout: elementwise exact leftover kept values=0 scalars=1
+    Exp Softplus: elementwise not-negative
+    HardSigmoid Sigmoid: elementwise share
+    Identity: elementwise rearranging light leftover values=0 influences=0
+    IsInf IsNaN: elementwise logical
+    LeakyRelu: elementwise ordering
+    Log Reciprocal: elementwise wants-positive
+    Neg: elementwise exact light influences=all
+    Not: elementwise exact logical light influences=all
+    Relu: elementwise exact light ordering
+    Shrink: elementwise unrounded
+    Sign: elementwise unrounded light signed-share ordering
+    Sqrt: elementwise not-negative wants-positive
+    ThresholdedRelu: elementwise unrounded ordering
+    Add: broadcast commutative arithmetic light wants-number influences=all numbers=0,1
+    And Or: broadcast exact commutative logical light share influences=all
+    BitShift: broadcast light
+    BitwiseAnd BitwiseOr BitwiseXor: broadcast commutative light
+    DequantizeLinear: broadcast light same-shape unpacking kept influences=0 zero-points=2
+    Div Sub: broadcast ordered arithmetic light wants-number influences=all numbers=0,1
+    Equal: broadcast exact commutative comparison light leftover influences=all numbers=0,1
+    Expand: broadcast copying light leftover explosive between sizes=1 counts=1 values=0
+      influences=0
+    Greater Less: broadcast exact ordered comparison light influences=all numbers=0,1
+    GreaterOrEqual LessOrEqual: broadcast unrounded comparison light influences=all
+      numbers=0,1
+    Max Min: broadcast exact commutative light bounding ordering values=all influences=all
+      numbers=all
+    Mean Sum: broadcast commutative light numbers=all
+    Mod: broadcast unrounded ordered bounding wants-number numbers=0,1
+    Mul: broadcast commutative arithmetic light influences=all numbers=0,1
+    PRelu: broadcast ordered light same-shape ordering weights=1
+    Pow: broadcast ordered wants-number numbers=0,1
+    QuantizeLinear: broadcast light same-shape kept influences=0 scalars=1,2 zero-points=2
+    SwiGLU: broadcast kept
+    Unsqueeze: broadcast reshaping light leftover sizes=1 counts=1 values=0 influences=0
+    Where: broadcast moving light leftover bounding values=1,2 influences=all numbers=1,2
+    Xor: broadcast commutative logical light share
+    AffineGrid: injective sizes=1
+    CenterCropPad: injective light sizes=1
+    Concat: injective moving light values=all influences=all
+    DepthToSpace SpaceToDepth: injective light
+    Flatten: injective reshaping light values=0 influences=0
+    Gather: injective copying light leftover between values=0 influences=0 numbers=1
+    GatherElements GatherND: injective moving light between values=0 influences=0
+    GridSample: injective
+    Pad: injective moving light explosive sizes=1,3 counts=1 values=0 influences=0 scalars=2
+    Reshape: injective reshaping light sizes=1 counts=1 values=0 influences=0
+    Resize: injective explosive sizes=1,2,3 counts=3
+    ReverseSequence: injective light same-shape between values=0
+    Slice: injective copying light leftover between bounding bounded-by-size sizes=3,4
+      bounds=1,2 counts=1,2 values=0 influences=0
+    Split: injective copying light between sizes=1 values=0 influences=0
+    Squeeze: injective reshaping light leftover sizes=1 values=0 influences=0
+    Tile: injective copying light explosive between sizes=1 counts=1 values=0 influences=0
+    Transpose: injective rearranging light values=0 influences=0
+    Trilu: injective light same-shape bounding bounded-by-size influences=0 numbers=1
+    Upsample: injective explosive sizes=1
+    ArgMax ArgMin: reduction unrounded not-negative place ordering
+    ReduceL1 ReduceL2 ReduceSumSquare: reduction not-negative sizes=1 sums=sample
+    ReduceLogSum ReduceLogSumExp ReduceProd ReduceSum: reduction sizes=1 sums=sample
+    ReduceMax ReduceMin: reduction exact between ordering sizes=1 values=0 influences=0
+    ReduceMean: reduction between sizes=1 sums=sample
+    Attention: out-fusable heavy sums=unknown
+    AveragePool: out-fusable pool between ordering sums=window
+    BatchNormalization: out-fusable leftover same-shape weights=1,2,3,4 channels=1,2,3,4
+    Conv ConvTranspose: out-fusable convolution biased heavy weights=1,2 channels=2 kernel=1
+      sums=kernel
+    ConvInteger: out-fusable convolution biased heavy scalars=2,3 zero-points=2,3 kernel=1
+      sums=kernel
+    DeformConv: out-fusable heavy kernel=1
+    Einsum: out-fusable foldable heavy sums=unknown
+    Gemm: out-fusable foldable biased heavy weights=0,1,2 channels=2 matrix=1 sums=inner
+    GlobalAveragePool: out-fusable global-pool between heavy sums=sample
+    GlobalLpPool: out-fusable global-pool
+    GlobalMaxPool: out-fusable global-pool between ordering
+    GroupNormalization: out-fusable same-shape weights=1,2 sums=sample
+    InstanceNormalization: out-fusable same-shape weights=1,2 channels=1,2 sums=sample
+    LayerNormalization: out-fusable same-shape foldable heavy weights=1,2 channels=1,2
+      sums=row
+    LogSoftmax: out-fusable same-shape sums=row
+    LpPool: out-fusable pool sums=window
+    MatMul: out-fusable ordered foldable biased wants-number heavy weights=0,1 matrix=1
+      sums=inner
+    MatMulInteger: out-fusable biased wants-number heavy scalars=2,3 zero-points=2,3 matrix=1
+      sums=inner
+    MaxPool: out-fusable exact pool between ordering
+    MaxRoiPool NegativeLogLikelihoodLoss RoiAlign: out-fusable
+    OneHot: out-fusable explosive foldable sizes=1 counts=1
+    QLinearConv: out-fusable convolution heavy scalars=1,2,4,5,6,7 zero-points=2,5,7 kernel=3
+      sums=kernel
+    QLinearMatMul: out-fusable heavy scalars=1,2,4,5,6,7 zero-points=2,5,7 matrix=3 sums=inner
+    RMSNormalization: out-fusable same-shape heavy weights=1 sums=row
+    Softmax: out-fusable same-shape foldable share sums=row
+    Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike:
+      opaque random
+    BlackmanWindow HammingWindow HannWindow MelWeightMatrix: opaque sizes=0
+    CausalConvWithState LinearAttention: opaque heavy
+    Col2Im: opaque sizes=1,2
+    Compress: opaque foldable between counted=1 values=0
+    ConcatFromSequence CumProd Det ImageDecoder Optional OptionalGetElement OptionalHasElement
+      RegexFullMatch RotaryEmbedding SequenceAt SequenceConstruct SequenceEmpty SequenceErase
+      SequenceInsert SequenceMap SoftmaxCrossEntropyLoss StringConcat StringNormalizer
+      StringSplit TensorScatter TfIdfVectorizer: opaque
+    Constant: opaque moving
+    ConstantOfShape: opaque moving leftover explosive foldable sizes=0 counts=0
+    CumSum: opaque same-shape foldable sums=sample
+    DFT: opaque sizes=1,2 sums=unknown
+    DynamicQuantizeLinear LRN: opaque same-shape
+    EyeLike: opaque explosive foldable
+    GRU LSTM RNN: opaque heavy weights=1,2,3 sums=unknown
+    Hardmax: opaque unrounded same-shape share ordering
+    If Scan: opaque control-flow
+    Loop: opaque control-flow counts=0
+    LpNormalization MeanVarianceNormalization: opaque same-shape sums=sample
+    MaxUnpool: opaque pool
+    NonMaxSuppression Unique: opaque unrounded counted=0
+    NonZero: opaque unrounded foldable not-negative place counted=0
+    Range: opaque leftover explosive foldable bounded-by-size sizes=0,1,2 counts=0,1,2
+      scalars=0,1,2 numbers=0,1,2
+    STFT: opaque sizes=1,3 sums=unknown
+    Scatter: opaque same-shape foldable
+    ScatterElements ScatterND: opaque same-shape foldable values=0,2 influences=all
+    SequenceLength: opaque bounded-by-size
+    Shape: opaque moving leftover measuring foldable not-negative place
+    Size: opaque moving measuring foldable not-negative place
+    SplitToSequence: opaque sizes=1
+    TopK: opaque unrounded foldable between bounded-by-size ordering sizes=1 counts=1 values=0
+    FusedConv: - sums=kernel
+    FusedMatMul: - sums=inner
+    SimplifiedLayerNormalization: - same-shape heavy
+    TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor: - unrounded
+"""
+
+_GRADES = ("reshaping", "rearranging", "copying", "moving", "exact", "unrounded")
+"""Each includes those before it.
+
+* reshaping: another shape, and the elements stay in order.
+* rearranging: the elements of the first input, each once.
+* copying: elements of the first input, and nothing else.
+* moving: elements that were there before, constants and sizes.
+* exact: nothing is rounded.
+* unrounded: no rounding error could turn one result into another.
+"""
+
+_ALL = range(64)
+
+
+class Operator(NamedTuple):
+    """What the table says of an operator.
+
+    Attributes:
+        kind: Its class; "" for an operator that the standard does not have.
+        words: What is true of it.
+        slots: The inputs that something is true of, by what that is.
+        sums: What one element of the result is a sum over; "" if it is none.
+    """
+
+    kind: str
+    words: frozenset[str]
+    slots: Mapping[str, Sequence[int]]
+    sums: str
+
+
+def _read_table() -> dict[str, Operator]:
+    found = {}
+    for line in _TABLE.replace("\n      ", " ").split("\n"):
+        names, _, facts = line.partition(":")
+        kind, *words = facts.split() or [""]
+        pairs = dict(word.split("=") for word in words if "=" in word)
+        sums = pairs.pop("sums", "")
+        slots = {
+            what: _ALL if text == "all" else tuple(map(int, text.split(",")))
+            for what, text in pairs.items()
+        }
+        plain = frozenset(word for word in words if "=" not in word)
+        record = Operator(kind.strip("-"), plain, slots, sums)
+        found.update(dict.fromkeys(names.split(), record))
+    return found
+
+
+OPERATORS: Mapping[str, Operator] = _read_table()
+
+
+def _ops(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+def _having(*words: str) -> frozenset[str]:
+    """Return the operators of which one of these words is true."""
+    return frozenset(op for op, it in OPERATORS.items() if not it.words.isdisjoint(words))
+
+
+def _up_to(grade: str) -> frozenset[str]:
+    """Return the operators of a grade, and of those before it."""
+    return _having(*_GRADES[: _GRADES.index(grade) + 1])
+
+
+def _slots(*what: str) -> dict[str, Sequence[int]]:
+    """Return by operator the inputs of which one of these is true, if there are any."""
+    found = {
+        op: [slot for each in what for slot in it.slots.get(each, ())]
+        for op, it in OPERATORS.items()
+    }
+    return {op: tuple(sorted(slots)) for op, slots in found.items() if slots}
+
+
+def _slot(what: str) -> dict[str, int]:
+    """Return by operator the one input of which something is true."""
+    return {op: slots[0] for op, slots in _slots(what).items()}
+
+
 # The class of every standard operator, by how its output elements come from its input elements.
 #
 # The classes are those of TVM's ``OpPatternKind``, and membership follows TVM's registrations:
@@ -52,70 +288,9 @@ def canonical_domain(name: str) -> str:
 # The table has one class per operator, whatever its version, attributes and number of outputs.
 
 
-_ELEMENTWISE = """
-    Abs Acos Acosh Asin Asinh Atan Atanh BitCast BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh
-    Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish
-    Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish
-    Tan Tanh ThresholdedRelu
-"""
-
-_BROADCAST = """
-    Add BitShift BitwiseAnd BitwiseOr BitwiseXor Div Mod Mul Pow Sub
-    And Equal Greater GreaterOrEqual Less LessOrEqual Or Where Xor
-    Max Mean Min Sum
-    PRelu SwiGLU
-    DequantizeLinear QuantizeLinear
-    Expand Unsqueeze
-"""
-
-_INJECTIVE = """
-    Flatten Reshape Squeeze Transpose
-    CenterCropPad Concat Pad Slice Split Tile Trilu
-    DepthToSpace SpaceToDepth ReverseSequence
-    Gather GatherElements GatherND
-    AffineGrid GridSample Resize Upsample
-"""
-
-_REDUCTION = """
-    ArgMax ArgMin
-    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
-    ReduceSum ReduceSumSquare
-"""
-
-_OUT_FUSABLE = """
-    Conv ConvInteger ConvTranspose DeformConv QLinearConv
-    Attention Einsum Gemm MatMul MatMulInteger QLinearMatMul
-    AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool MaxRoiPool RoiAlign
-    BatchNormalization GroupNormalization InstanceNormalization LayerNormalization
-    RMSNormalization
-    LogSoftmax Softmax
-    NegativeLogLikelihoodLoss OneHot
-"""
-
-_OPAQUE = """
-    If Loop Scan
-    Optional OptionalGetElement OptionalHasElement
-    ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert
-    SequenceLength SequenceMap SplitToSequence
-    RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer
-    Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike
-    BlackmanWindow Constant ConstantOfShape EyeLike HammingWindow HannWindow ImageDecoder
-    MelWeightMatrix Range Shape Size
-    Compress NonMaxSuppression NonZero TopK Unique
-    MaxUnpool Scatter ScatterElements ScatterND TensorScatter
-    CausalConvWithState CumProd CumSum GRU LSTM LinearAttention RNN
-    Col2Im DFT Det RotaryEmbedding STFT
-    DynamicQuantizeLinear Hardmax LRN LpNormalization MeanVarianceNormalization
-    SoftmaxCrossEntropyLoss
-"""
-
 OP_KINDS: Mapping[str, frozenset[str]] = {
-    "elementwise": frozenset(_ELEMENTWISE.split()),
-    "broadcast": frozenset(_BROADCAST.split()),
-    "injective": frozenset(_INJECTIVE.split()),
-    "reduction": frozenset(_REDUCTION.split()),
-    "out-fusable": frozenset(_OUT_FUSABLE.split()),
-    "opaque": frozenset(_OPAQUE.split()),
+    kind: frozenset(op for op, it in OPERATORS.items() if it.kind == kind)
+    for kind in ("elementwise", "broadcast", "injective", "reduction", "out-fusable", "opaque")
 }
 """The operators of the standard domain by class, from the easiest to fuse to the hardest.
 
@@ -129,79 +304,47 @@ OP_KINDS: Mapping[str, frozenset[str]] = {
 * opaque (kOpaque): everything else; nothing can be fused to it.
 """
 
-_KIND_OF = {op_type: kind for kind, op_types in OP_KINDS.items() for op_type in op_types}
-
-
-_HEAVY = frozenset({"AffineGrid", "GridSample", "Mod", "Pow", "Resize", "SwiGLU", "Upsample"})
-
-LIGHT = (
-    OP_KINDS["broadcast"]
-    | OP_KINDS["injective"]
-    | {"Abs", "Cast", "CastLike", "Ceil", "Clip", "Floor", "Identity", "Neg", "Not", "Relu"}
-    | {"Round", "Sign"}
-) - _HEAVY
-"""Operators that do little for each element: they move it, or compute one thing of it."""
-
-
-LEFTOVERS = frozenset(
-    {
-        *("BatchNormalization", "Cast", "ConstantOfShape", "Dropout", "Equal", "Expand", "Gather"),
-        *("Identity", "Range", "Shape", "Slice", "Squeeze", "Unsqueeze", "Where"),
-    }
-)
-"""What exporters leave behind: the arithmetic on sizes, and what other operators can take in."""
-
 
 def kind_of(op_type: str) -> str | None:
     """Return the class of *op_type*; None for an operator the standard domain does not have."""
-    return _KIND_OF.get(op_type)
+    return OPERATORS[op_type].kind or None if op_type in OPERATORS else None
 
 
-# Facts by operator. Names are those of the standard domain, unless a table says otherwise.
-#
-# Whatever the library asks of an operator by its name stands here, so that one who adds an operator
-# edits one file. What its schema says is read from there (:func:`schema_of`).
-#
-# Sources: the operator pages https://onnx.ai/onnx/operators/.
+# What the words of the table mean.
 
 
-def _ops(names: str) -> frozenset[str]:
-    return frozenset(names.split())
+LIGHT = _having("light")
+"""Do little for each element: they move it, or compute one thing of it."""
 
+LEFTOVERS = _having("leftover")
+"""What exporters leave behind: the arithmetic on sizes, and what other operators can take in."""
 
 # -- what they compute --
 
-COMMUTATIVE = _ops("Add And BitwiseAnd BitwiseOr BitwiseXor Equal Max Mean Min Mul Or Sum Xor")
+COMMUTATIVE = _having("commutative")
 """Inputs may stand in any order."""
 
 _MEANINGS = {"GroupNormalization": (21,), "Hardmax": (13,), "LogSoftmax": (13,), "Softmax": (13,)}
 """The opsets from which an operator computes something else from the same inputs and attributes."""
 
-ORDERED = _ops("Div Greater Less MatMul Mod PRelu Pow Sub")
+ORDERED = _having("ordered")
 """Two inputs; with the two swapped something else is computed."""
 
-ARITHMETIC = _ops("Add Div Mul Sub")
-COMPARISONS = _ops("Equal Greater GreaterOrEqual Less LessOrEqual")
-PREDICATES = COMPARISONS | _ops("And IsInf IsNaN Not Or Xor")
+ARITHMETIC = _having("arithmetic")
+COMPARISONS = _having("comparison")
+PREDICATES = _having("comparison", "logical")
 """The results are truth values, which say nothing of the numbers that are compared."""
 
 REDUCTIONS = OP_KINDS["reduction"] - {"ArgMax", "ArgMin"}
-RANDOM_OPS = _ops(
-    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
-)
+RANDOM_OPS = _having("random")
 """Draw random numbers, whatever they are given."""
 
-CONTROL_FLOW = _ops("If Loop Scan")
+CONTROL_FLOW = _having("control-flow")
 
 _HEAVY_BY_DOMAIN = {
-    "": """
-        Conv ConvTranspose ConvInteger QLinearConv DeformConv CausalConvWithState
-        Gemm MatMul MatMulInteger QLinearMatMul Einsum
-        LayerNormalization RMSNormalization SimplifiedLayerNormalization GlobalAveragePool
-        Attention LinearAttention LSTM GRU RNN
-        """,
-    "ai.onnx.preview": "FlexAttention",
-    "com.microsoft": """
+    "": _having("heavy"),
+    "ai.onnx.preview": _ops("FlexAttention"),
+    "com.microsoft": _ops("""
         FusedConv NhwcConv NhwcFusedConv QLinearConv ConvTransposeWithDynamicPads WordConvEmbedding
         FusedGemm FusedMatMul FusedMatMulActivation TransposeMatMul SparseToDenseMatMul
         GemmFastGelu GemmFloat8 QGemm MatMulInteger16 MatMulIntegerToFloat DynamicQuantizeMatMul
@@ -213,10 +356,10 @@ _HEAVY_BY_DOMAIN = {
         DecoderMaskedMultiHeadAttention LongformerAttention QOrderedLongformerAttention
         PagedAttention SparseAttention DynamicSparseAttention LinearAttention
         DynamicQuantizeLSTM AttnLSTM MoE QMoE
-        """,
+        """),
 }
 
-HEAVY = frozenset((domain, op) for domain, ops in _HEAVY_BY_DOMAIN.items() for op in _ops(ops))
+HEAVY = frozenset((domain, op) for domain, ops in _HEAVY_BY_DOMAIN.items() for op in ops)
 """Domain and name of the operators whose work is worth a call of a library.
 
 TVM (``prune_dnnl_subgraphs``) counts convolutions and transposed ones, dense layers, batched matrix
@@ -226,65 +369,26 @@ for many of these in one, are heavy here.
 
 # -- where the elements of the result come from --
 
-RESHAPING = _ops("Flatten Reshape Squeeze Unsqueeze")
-"""Another shape; the elements stay in order."""
+RESHAPING = _up_to("reshaping")
+REARRANGING = _up_to("rearranging")
+COPYING = _up_to("copying")
+MOVING = _up_to("moving")
+EXACT = _up_to("exact")
+UNROUNDED = _up_to("unrounded")
+CASTS = _having("cast")
 
-REARRANGING = RESHAPING | {"Identity", "Transpose"}
-"""The elements of the first input, each once."""
-
-COPYING = REARRANGING | _ops("Expand Gather Slice Split Tile")
-"""Elements of the first input, and nothing else."""
-
-CASTS = _ops("Cast CastLike")
-
-MOVING = COPYING | _ops(
-    "Concat Constant ConstantOfShape GatherElements GatherND Pad Shape Size Where"
-)
-"""Elements that were there before, constants and sizes."""
-
-EXACT = MOVING | _ops(
-    "Abs And Clip Dropout Equal Greater Less Max MaxPool Min Neg Not Or ReduceMax ReduceMin Relu"
-)
-"""Nothing is rounded."""
-
-_CHOOSING = COPYING | CASTS | _ops("GatherElements GatherND Pad ReduceMax ReduceMin")
-
-VALUES_FROM: Mapping[str, Container[int]] = {
-    **dict.fromkeys(_CHOOSING | _ops("Compress Dropout ReverseSequence TopK"), (0,)),
-    **dict.fromkeys(_ops("ScatterElements ScatterND"), (0, 2)),
-    **dict.fromkeys(_ops("Concat Max Min"), range(64)),
-    "Where": (1, 2),
-}
+VALUES_FROM = _slots("values")
 """The inputs whose values the results hold, and no others."""
 
-INFLUENCED: Mapping[str, Container[int]] = {
-    **dict.fromkeys(_CHOOSING | _ops("Clip DequantizeLinear QuantizeLinear Trilu"), (0,)),
-    **dict.fromkeys(ARITHMETIC | COMPARISONS | _ops("And Neg Not Or Concat Max Min"), range(64)),
-    **dict.fromkeys(_ops("ScatterElements ScatterND Where"), range(64)),
-}
+INFLUENCED = _slots("influences")
 """The inputs whose numbers reach the results one by one, whatever is done with each."""
 
-SUMMED: Mapping[str, str] = {
-    **dict.fromkeys(_ops("FusedMatMul Gemm MatMul MatMulInteger QLinearMatMul"), "inner"),
-    **dict.fromkeys(_ops("Conv ConvInteger ConvTranspose FusedConv QLinearConv"), "kernel"),
-    **dict.fromkeys(_ops("AveragePool LpPool"), "window"),
-    **dict.fromkeys(_ops("LayerNormalization LogSoftmax RMSNormalization Softmax"), "row"),
-    **dict.fromkeys(REDUCTIONS - EXACT, "sample"),
-    **dict.fromkeys(_ops("CumSum GlobalAveragePool GroupNormalization"), "sample"),
-    **dict.fromkeys(_ops("InstanceNormalization LpNormalization"), "sample"),
-    "MeanVarianceNormalization": "sample",
-    **dict.fromkeys(_ops("Attention DFT Einsum GRU LSTM RNN STFT"), "unknown"),
-}
+SUMMED = {op: it.sums for op, it in OPERATORS.items() if it.sums}
 """What one element of the result is a sum over."""
 
 # -- sizes and types --
 
-KEEPS_SHAPE = OP_KINDS["elementwise"] | _ops("""
-    BatchNormalization CumSum DequantizeLinear DynamicQuantizeLinear GroupNormalization Hardmax
-    InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
-    MeanVarianceNormalization PRelu QuantizeLinear RMSNormalization ReverseSequence Scatter
-    ScatterElements ScatterND SimplifiedLayerNormalization Softmax Trilu
-""")
+KEEPS_SHAPE = OP_KINDS["elementwise"] | _having("same-shape")
 """The first output has the shape of the first input."""
 
 BROADCASTING = OP_KINDS["broadcast"] - KEEPS_SHAPE - {"Expand", "SwiGLU", "Unsqueeze"}
@@ -296,94 +400,72 @@ CONTRIB_KEEPS_SHAPE = _ops("""
 """)
 """In com.microsoft the first output has the shape of the first input."""
 
-TYPED_BY_TYPES = (OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["out-fusable"]) - _ops(
-    "Expand OneHot Unsqueeze"
-)
-"""What schemas infer of them depends on types alone, whatever is constant."""
+SIZED_FROM = _slot("sizes")
+"""From which input on numbers say how large the result is (not where a Slice begins and ends)."""
 
-SIZED_BY = {
-    **dict.fromkeys(_ops("Expand OneHot Reshape Split Squeeze Tile TopK"), (1,)),
-    **dict.fromkeys(_ops("CenterCropPad Compress Unsqueeze Upsample"), (1,)),
-    **dict.fromkeys(_ops("ConstantOfShape NonMaxSuppression NonZero Unique"), (0,)),
-    "Col2Im": (1, 2),
-    "Pad": (1, 3),
-    "Range": (0, 1, 2),
-    "Resize": (1, 2, 3),
-    "Slice": (1, 2, 3, 4),
-}
-"""The inputs whose elements, not whose shapes alone, say how large the results are."""
+SIZED_BY = _slots("sizes", "bounds", "counted")
+"""The inputs whose elements, not whose shapes alone, say how large the results are.
 
-SET_BY_NUMBERS = _ops("ConstantOfShape Expand Pad Reshape Resize Slice Tile")
+Sizes are given, bounds are what a Slice keeps, and what is counted are the elements that pass.
+"""
+
+SET_BY_NUMBERS = SIZED_FROM.keys() - REDUCTIONS
 """Numbers among the inputs say how large the result is or where it comes from."""
 
-MEASURING = _ops("Shape Size")
+COUNT_SLOTS = frozenset((op, slot) for op, slots in _slots("counts").items() for slot in slots)
+"""The inputs that are taken for numbers of something when data are drawn."""
+
+MEASURING = _having("measuring")
 """Bring sizes into a computation; nodes before the first need no look."""
 
-EXPLOSIVE = _ops("ConstantOfShape Expand EyeLike OneHot Pad Range Resize Tile Upsample")
+EXPLOSIVE = _having("explosive")
 """The result may be far larger than what is read."""
 
-DEQUANTIZING = _ops("DequantizeLinear")
+DEQUANTIZING = _having("unpacking")
 """What unpacks numbers: computed again for each reader, it costs less than what is packed saves."""
-
-_KEPT = _ops("BitCast DequantizeLinear Dropout QuantizeLinear SwiGLU")
-"""Say how a model is quantised, or may not give the same each time."""
 
 FOLDABLE = (
     OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["injective"] | OP_KINDS["reduction"]
-) - _KEPT | _ops("""
-    Compress ConstantOfShape CumSum Einsum EyeLike Gemm LayerNormalization MatMul NonZero OneHot
-    Range Scatter ScatterElements ScatterND Shape Size Softmax TopK
-""")
-"""Always give the same, so may be computed once; no convolutions and other heavy work."""
+) - _having("kept") | _having("foldable")
+"""Always give the same, so may be computed once; no convolutions and other heavy work.
+
+What is kept says how a model is quantised, or may not give the same each time.
+"""
 
 # -- what the inputs are --
 
-MATRIX_SLOT = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
+MATRIX_SLOT = _slot("matrix")
 """Multiply two matrices: the one on the right."""
 
-CONVOLUTIONS = _ops("Conv ConvInteger ConvTranspose QLinearConv")
-KERNEL_SLOT = {**dict.fromkeys(CONVOLUTIONS | {"DeformConv"}, 1), "QLinearConv": 3}
-BIASED = _ops("Conv ConvInteger ConvTranspose Gemm MatMul MatMulInteger")
+CONVOLUTIONS = _having("convolution")
+KERNEL_SLOT = _slot("kernel")
+BIASED = _having("biased")
 """A constant of rank 1 or more that is added to the result is a bias.
 
 Even if it has one element, it is a weight and no number.
 """
 
-POOLS = _ops("AveragePool LpPool MaxPool MaxUnpool")
-GLOBAL_POOLS = _ops("GlobalAveragePool GlobalLpPool GlobalMaxPool")
+POOLS = _having("pool")
+GLOBAL_POOLS = _having("global-pool")
 WINDOWED = POOLS | KERNEL_SLOT.keys() | {"Col2Im"}
 RANKED_SLOTS = {op: (slot, 0) for op, slot in KERNEL_SLOT.items()} | dict.fromkeys(
     POOLS | GLOBAL_POOLS, (0,)
 )
 """The inputs that show over how many dimensions a window runs."""
 
-_WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(_ops("Conv ConvTranspose InstanceNormalization"), (1, 2)),
-    **dict.fromkeys(_ops("GroupNormalization LayerNormalization"), (1, 2)),
-    **dict.fromkeys(_ops("GRU LSTM RNN"), (1, 2, 3)),
-    **dict.fromkeys(_ops("PRelu RMSNormalization"), (1,)),
-    "Gemm": (0, 1, 2),
-    "MatMul": (0, 1),
-    "BatchNormalization": (1, 2, 3, 4),
+WEIGHT_AXES: Mapping[str, tuple[int, int]] = {
+    **{op: (slot, -1) for op, slot in MATRIX_SLOT.items()},
+    **{op: (KERNEL_SLOT[op], op == "ConvTranspose") for op in CONVOLUTIONS},
 }
+"""Where those that multiply most have their weight, and which of its axes their results have."""
+
+_WEIGHT_SLOTS = _slots("weights")
 """The inputs that only hold weights."""
 
-CHANNEL_SLOTS = {
-    **dict.fromkeys(_ops("InstanceNormalization LayerNormalization"), (1, 2)),
-    **dict.fromkeys(_ops("Conv ConvTranspose Gemm"), (2,)),
-    "BatchNormalization": (1, 2, 3, 4),
-}
+CHANNEL_SLOTS = _slots("channels")
 """The inputs with one number per channel."""
 
-SCALAR_SLOTS = {
-    "Clip": (1, 2),
-    "Dropout": (1,),
-    "Pad": (2,),
-    "QuantizeLinear": (1, 2),
-    **dict.fromkeys(("MatMulInteger", "ConvInteger"), (2, 3)),
-    **dict.fromkeys(("QLinearMatMul", "QLinearConv"), (1, 2, 4, 5, 6, 7)),
-    "Range": (0, 1, 2),
-}
+SCALAR_SLOTS = _slots("scalars")
 
 ONLY_SCALARS: Mapping[tuple[str, str], tuple[int, ...]] = {
     **dict.fromkeys(
@@ -394,26 +476,14 @@ ONLY_SCALARS: Mapping[tuple[str, str], tuple[int, ...]] = {
 }
 """The inputs that onnxruntime refuses to take as vectors of one number."""
 
-NUMBER_SLOTS: Mapping[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(ARITHMETIC | COMPARISONS | {"Mod", "Pow"}, (0, 1)),
-    **dict.fromkeys(_ops("Max Mean Min Sum"), None),
-    "Clip": (1, 2),
-    "Gather": (1,),
-    "Range": (0, 1, 2),
-    "Trilu": (1,),
-    "Where": (1, 2),
-}
-"""The inputs (None: all) in which a single number says what is computed.
+NUMBER_SLOTS = _slots("numbers")
+"""The inputs in which a single number says what is computed.
 
 ``Div(x, 1.4142135)`` is a step of Gelu and ``Clip(x, 0, 6)`` is ReLU6; a scale of
 QuantizeLinear is a parameter, as weights are.
 """
 
-ZERO_POINT_SLOTS = {
-    **dict.fromkeys(_ops("ConvInteger MatMulInteger"), (2, 3)),
-    **dict.fromkeys(_ops("QLinearConv QLinearMatMul"), (2, 5, 7)),
-    **dict.fromkeys(_ops("DequantizeLinear QuantizeLinear"), (2,)),
-}
+ZERO_POINT_SLOTS = _slots("zero-points")
 
 INDEXED: Mapping[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
     ("Gather", 1): (0, ("axis", 0)),
@@ -454,75 +524,37 @@ TUPLE_SLOTS = frozenset({("GatherND", 1), ("ScatterND", 1)})
 PLACE_SLOTS = frozenset({*INDEXED, *LENGTHS, *TUPLE_SLOTS, *AXIS_SLOTS, *PART_SLOTS})
 """The inputs with whole numbers that are places, lengths or parts of an axis."""
 
-COUNT_SLOTS = frozenset(
-    {("Loop", 0), ("Tile", 1), ("Expand", 1), ("ConstantOfShape", 0), ("Reshape", 1), ("TopK", 1)}
-    | {("Range", 0), ("Range", 1), ("Range", 2), ("Slice", 1), ("Slice", 2), ("OneHot", 1)}
-    | {("Pad", 1), ("Resize", 3), ("Unsqueeze", 1)}
-)
 MASK_SLOTS = frozenset(
     {("Softmax", 0), ("Attention", 3), ("MultiHeadAttention", 4), ("MultiHeadAttention", 5)}
 )
 
-NOT_NEGATIVE = _ops(
-    "Abs Exp Sqrt Softplus ReduceL1 ReduceL2 ReduceSumSquare Shape Size NonZero ArgMax ArgMin"
-)
+NOT_NEGATIVE = _having("not-negative")
 """No number of the first result is below 0."""
 
-PLACES = _ops("Shape Size NonZero ArgMax ArgMin")
+PLACES = _having("place")
 """The first result is a size or an index, an int64."""
 
-SHARES = _ops("Sigmoid HardSigmoid Softmax Hardmax And Or Xor")
+SHARES = _having("share")
 """From 0 to 1."""
 
-SIGNED_SHARES = _ops("Tanh Erf Sin Cos Softsign Sign")
+SIGNED_SHARES = _having("signed-share")
 """From -1 to 1."""
 
-BETWEEN = REARRANGING | _ops(
-    "Slice Gather GatherElements GatherND Expand Tile ReduceMax ReduceMin ReduceMean MaxPool "
-    "AveragePool GlobalAveragePool GlobalMaxPool Split TopK Compress ReverseSequence"
-)
+BETWEEN = REARRANGING | _having("between")
 """The results lie between the least and the largest element of the first input."""
 
-BOUNDING = COMPARISONS | _ops("Min Max Clip Slice Trilu Where Mod")
+BOUNDING = COMPARISONS | _having("bounding")
 """Tell numbers up to a bound from those beyond it."""
 
-BOUNDED_BY_SIZE = _ops("Slice Trilu TopK SequenceLength Range")
+BOUNDED_BY_SIZE = _having("bounded-by-size")
 """What they give follows from the size of what they read, and bounds."""
 
-UNROUNDED = (
-    (EXACT | CASTS | COMPARISONS)
-    | _ops("Round Floor Ceil Sign Shrink ThresholdedRelu Hardmax Mod Unique NonMaxSuppression")
-    | _ops("ArgMax ArgMin TopK NonZero")
-    | _ops("TreeEnsemble TreeEnsembleRegressor TreeEnsembleClassifier")
-)
-"""Compute without a rounding error that could turn one result into another."""
-
-SIZED_FROM: Mapping[str, int] = {
-    **dict.fromkeys(_ops("Range ConstantOfShape EyeLike"), 0),
-    **dict.fromkeys(_ops("Expand Reshape Resize Tile Upsample OneHot Pad Split"), 1),
-    **dict.fromkeys(_ops("SplitToSequence TopK Unsqueeze Squeeze"), 1),
-    "Slice": 3,
-}
-"""From which input on numbers say how large the result is (not where a Slice begins and ends)."""
-
-WEIGHT_AXES: Mapping[str, tuple[int, int]] = {
-    **dict.fromkeys(_ops("Conv ConvInteger"), (1, 0)),
-    **dict.fromkeys(_ops("MatMul MatMulInteger Gemm"), (1, -1)),
-    "ConvTranspose": (1, 1),
-    "QLinearConv": (3, 0),
-    "QLinearMatMul": (3, -1),
-}
-"""Where those that multiply most have their weight, and which of its axes their results have."""
-
-ORDERING = _ops(
-    "ArgMax ArgMin AveragePool Clip GlobalMaxPool Hardmax LeakyRelu Max MaxPool Min PRelu ReduceMax"
-    " ReduceMin Relu Sign ThresholdedRelu TopK"
-)
+ORDERING = _having("ordering")
 """What they make of NaN, or of no numbers, is nowhere said, or done in different ways."""
 
-WANTS_POSITIVE = _ops("Log Reciprocal Sqrt")
-WANTS_UNIT = _ops("Acos Asin Atanh")
-WANTS_NUMBER = _ops("Add Div MatMul MatMulInteger Mod Pow Sub")
+WANTS_POSITIVE = _having("wants-positive")
+WANTS_UNIT = _having("wants-unit")
+WANTS_NUMBER = _having("wants-number")
 
 # -- attributes --
 

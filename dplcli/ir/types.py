@@ -34,12 +34,17 @@ _MADE_UP = "unk__"
 
 
 def is_made_up(dim: Dim) -> bool:
-    """Tell whether a dimension is a symbol that onnx's inference makes up.
+    """Tell whether a dimension is a symbol that inference makes up, as onnx's does.
 
-    It stands for the same size within one run of the inference; where sizes are the same by
-    arithmetic only, there are several.
+    It stands for the same size within one model; where sizes are the same by arithmetic only, there
+    are several.
     """
     return isinstance(dim, str) and dim.startswith(_MADE_UP) and dim[len(_MADE_UP) :].isdigit()
+
+
+def made_up(number: int) -> str:
+    """Return such a symbol."""
+    return f"{_MADE_UP}{number}"
 
 
 def summands(dim: Dim) -> tuple[int | str, ...]:

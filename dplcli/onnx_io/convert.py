@@ -1,4 +1,4 @@
-"""Types, tensors, attributes and schemas between protobuf and the IR; messages part by part."""
+"""Types, tensors, attributes and schemas between protobuf and the IR."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import math
 import stat
 from contextlib import suppress
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import (
     AttributeProto,
     FunctionProto,
     GraphProto,
+    ModelProto,
     NodeProto,
     SparseTensorProto,
     TensorAnnotation,
@@ -42,13 +43,13 @@ from dplcli.ir import (
     TensorType,
 )
 from dplcli.ir.model import NO_REMARKS
-from dplcli.ir.types import CHUNK, DTYPE_CODES, bits_of, dtype_name, shared_type
+from dplcli.ir.types import CHUNK, DTYPE_CODES, PLAIN_KINDS, bits_of, dtype_name, shared_type
 from dplcli.onnx_io.contrib import CONTRIB, IN_STANDARD_DOMAIN, contrib_operators
+from dplcli.onnx_io.parts import fields
 
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
-        Collection,
         Container,
         Hashable,
         Iterable,
@@ -60,9 +61,6 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from numpy.typing import NDArray
     from onnx.defs import OpSchema as OnnxSchema
-
-    Part: TypeAlias = "bytes | memoryview | RawData"
-    """Encoded already, or to be encoded when it is written."""
 
 
 # Tensors between protobuf and the IR; data is decoded only when asked for.
@@ -396,6 +394,7 @@ _WITHOUT_GRAPHS = frozenset(_KIND_NAMES) - {
     AttributeProto.GRAPH,
     AttributeProto.GRAPHS,
 }
+_WITHOUT_TENSORS = frozenset(_KIND_CODES[kind] for kind in PLAIN_KINDS)
 _OF_ATTRIBUTES = {"name", "type", "ref_attr_name", *_FIELDS.values(), *map("{}s".format, _FIELDS)}
 """The fields of an attribute that dpl has words for."""
 _GUESSED_KINDS = ("tensor", "graph", "float", "int", "string")
@@ -423,7 +422,7 @@ def decode_attribute(
     """
     kind = _KIND_NAMES[proto.type] if proto.type else _guess_kind(proto)
     is_plain = not proto.HasField("doc_string") and not len(UnknownFieldSet(proto))
-    rest = b"" if is_plain else b"".join(fields(proto, without=_OF_ATTRIBUTES))
+    rest = b"" if is_plain else fields(proto, without=_OF_ATTRIBUTES)
     if proto.ref_attr_name and (in_function or not _holds_value(proto)):
         return Attribute(kind, None, proto.ref_attr_name, rest)
     if kind == "graph":
@@ -471,6 +470,40 @@ def all_nodes(*roots: GraphProto | FunctionProto) -> Iterator[NodeProto]:
         yield from scope.node
 
 
+def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
+    """Iterate over the tensors of a model, in nodes and functions, too; sparse ones are two."""
+    for scope in (proto.graph, *proto.functions):
+        yield from _tensors_of(scope)
+
+
+def _tensors_of(scope: GraphProto | FunctionProto) -> Iterator[TensorProto]:
+    stated = chain.from_iterable(node.attribute for node in scope.node)
+    if isinstance(scope, GraphProto):
+        yield from scope.initializer
+        yield from _parts_of(scope.sparse_initializer)
+    else:
+        stated = chain(stated, scope.attribute_proto)
+    for attribute in stated:
+        if attribute.type in _WITHOUT_TENSORS:
+            continue
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("sparse_tensor"):
+            yield from _parts_of([attribute.sparse_tensor])
+        yield from _parts_of(attribute.sparse_tensors)
+        if attribute.HasField("g"):
+            yield from _tensors_of(attribute.g)
+        for graph in attribute.graphs:
+            yield from _tensors_of(graph)
+
+
+def _parts_of(sparse: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for item in sparse:
+        yield item.values
+        yield item.indices
+
+
 def names_read(proto: NodeProto) -> Iterator[str]:
     """Iterate over the names that a node reads, and those that its bodies capture."""
     yield from filter(None, proto.input)
@@ -507,7 +540,7 @@ def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
     if attribute.rest:
         with suppress(DecodeError):  # what a call says of a constant may be anything
             rest = AttributeProto.FromString(attribute.rest)
-            proto.MergeFromString(b"".join(fields(rest, without=_OF_ATTRIBUTES)))
+            proto.MergeFromString(fields(rest, without=_OF_ATTRIBUTES))
     if attribute.ref:
         proto.ref_attr_name = attribute.ref
         return proto
@@ -640,8 +673,8 @@ def decode_type(proto: TypeProto) -> TensorType | None:
     tensor = proto.tensor_type
     dtype = dtype_name(tensor.elem_type) if tensor.elem_type else None
     if not tensor.HasField("shape"):
-        return TensorType(dtype, None)
-    return TensorType(dtype, tuple(_dim(dim) for dim in tensor.shape.dim))
+        return shared_type(dtype, None)
+    return shared_type(dtype, tuple([_dim(dim) for dim in tensor.shape.dim]))
 
 
 def encode_type(name: str, known: TensorType) -> ValueInfoProto:
@@ -678,7 +711,7 @@ _OF_NODES |= {"doc_string", "metadata_props"}
 
 def node_remarks(proto: NodeProto) -> Remarks:
     """Read what a node carries for readers and tools; the rest says which devices it runs on."""
-    return remarks_of(proto)._replace(rest=b"".join(fields(proto, without=_OF_NODES)))
+    return remarks_of(proto)._replace(rest=fields(proto, without=_OF_NODES))
 
 
 def decode_annotations(protos: Iterable[TensorAnnotation]) -> dict[str, tuple[Annotation, ...]]:
@@ -686,7 +719,7 @@ def decode_annotations(protos: Iterable[TensorAnnotation]) -> dict[str, tuple[An
     found: dict[str, tuple[Annotation, ...]] = {}
     for proto in protos:
         name, entries = proto.tensor_name, proto.quant_parameter_tensor_names
-        rest = b"".join(fields(proto, without={"tensor_name", "quant_parameter_tensor_names"}))
+        rest = fields(proto, without={"tensor_name", "quant_parameter_tensor_names"})
         annotation = Annotation({entry.key: entry.value for entry in entries}, rest)
         found[name] = (*found.get(name, ()), annotation)
     return found
@@ -871,136 +904,3 @@ def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:
 def dtype_bits(code: int) -> int:
     """Return the size of one element in bits; 0 for a type that is unknown or has no size."""
     return bits_of(dtype_name(code))
-
-
-# Serialise a message part by part, so that parts can be left out or replaced.
-#
-# The encoding is protobuf's own (https://protobuf.dev/programming-guides/encoding/): a message is
-# the concatenation of its fields, each with a header. protobuf encodes whole parts; this module
-# makes only the headers between them. Fields that protobuf does not know are kept.
-
-
-VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
-_MORE = 0x80
-"""The bit of a byte of a number that says that more bytes follow."""
-
-_TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
-_FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
-
-
-def varint(number: int) -> bytes:
-    """Write one number, 0 or above."""
-    digits = bytearray()
-    while number >= _MORE:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)
-
-
-def header(field_number: int, length: int) -> bytes:
-    """Encode what stands before *length* bytes of an embedded message."""
-    return varint(field_number << 3 | DELIMITED) + varint(length)
-
-
-def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
-    """Encode the items of a repeated message field."""
-    headers: dict[int, bytes] = {}
-    for payload in payloads:
-        length = len(payload)
-        if length not in headers:
-            headers[length] = header(field_number, length)
-        yield headers[length]
-        yield payload
-
-
-class RawData:
-    """The data of a tensor that a pass has made, encoded a chunk at a time when it is written.
-
-    Weights are most of a model; so none of them is in memory a second time.
-
-    Args:
-        tensor: The tensor; not of text.
-
-    Attributes:
-        size: How many bytes it takes.
-    """
-
-    __slots__ = ("_tensor", "size")
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor
-        self.size = -(-tensor.size * dtype_bits(DTYPE_CODES[tensor.dtype]) // 8)
-
-    def encoded(self) -> Iterator[bytes]:
-        """Encode one chunk after the other."""
-        for chunk in self._tensor.chunks():
-            yield numpy_helper.from_array(chunk).raw_data
-
-
-def size(parts: Iterable[Part]) -> int:
-    """Count the bytes of *parts*."""
-    return sum([part.size if isinstance(part, RawData) else len(part) for part in parts])
-
-
-def encode(parts: Iterable[Part]) -> Iterator[bytes | memoryview]:
-    """Return the bytes of *parts*."""
-    for part in parts:
-        if isinstance(part, RawData):
-            yield from part.encoded()
-        else:
-            yield part
-
-
-def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes]:
-    """Encode every field of *message* but those named, unknown fields included."""
-    for descriptor in sorted(message.DESCRIPTOR.fields, key=lambda field: field.number):
-        name = descriptor.name
-        if name in without or not (descriptor.is_repeated or message.HasField(name)):
-            continue  # data that is left out is not even copied
-        value = getattr(message, name)
-        if descriptor.message_type is not None and descriptor.is_repeated:
-            yield from embedded(descriptor.number, (item.SerializeToString() for item in value))
-            continue
-        if descriptor.type in _TEXT_TYPES:
-            texts = value if descriptor.is_repeated else [value]
-            yield from embedded(descriptor.number, map(_data, texts))
-            continue
-        part = type(message)()
-        if descriptor.is_repeated:
-            getattr(part, name).extend(value)
-        elif descriptor.message_type is not None:
-            getattr(part, name).CopyFrom(value)
-        else:
-            setattr(part, name, value)
-        yield part.SerializeToString()
-    yield from unknown_fields(message)
-
-
-def copy_but(source: Message, target: Message, left_out: Collection[str]) -> None:
-    """Add to *target* what *source* has, but for the fields *left_out*."""
-    for field, value in source.ListFields():
-        if field.name in left_out:
-            continue
-        part = getattr(target, field.name)
-        if hasattr(part, "MergeFrom"):  # messages, and whatever is repeated
-            part.MergeFrom(value)
-        else:
-            setattr(target, field.name, value)
-
-
-def _data(text: str | bytes) -> bytes:
-    """Return the bytes of a string; one that is not UTF-8 comes from protobuf as bytes."""
-    return text.encode() if isinstance(text, str) else text
-
-
-def unknown_fields(message: Message) -> Iterator[bytes]:
-    """Encode the fields that the installed onnx has no name for; groups are dropped."""
-    for field in UnknownFieldSet(message):
-        tag = varint(field.field_number << 3 | field.wire_type)
-        if field.wire_type == VARINT:
-            yield tag + varint(field.data)
-        elif field.wire_type == DELIMITED:
-            yield tag + varint(len(field.data)) + field.data
-        elif field.wire_type in _FIXED_BYTES:
-            yield tag + field.data.to_bytes(_FIXED_BYTES[field.wire_type], "little")

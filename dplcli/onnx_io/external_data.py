@@ -8,12 +8,12 @@ import os
 import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, get_args
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.files import (
@@ -25,20 +25,15 @@ from dplcli.files import (
     place_in,
     temporary_folder,
 )
-from dplcli.ir.types import PLAIN_KINDS
-from dplcli.onnx_io.convert import RawData, span_of
+from dplcli.onnx_io.convert import all_tensors, span_of
+from dplcli.onnx_io.parts import RawData
 from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from onnx import SparseTensorProto
-
     from dplcli.files import Provisional
     from dplcli.ir import Model, Tensor
-
-
-_WITHOUT_TENSORS = {AttributeProto.AttributeType.Value(kind.upper()) for kind in PLAIN_KINDS}
 
 
 ExternalData = Literal["copy", "link", "repack"]
@@ -430,43 +425,7 @@ def locations_of(model: Model) -> list[str]:
     return list(locations)
 
 
-def _external_tensors(model: Model) -> Iterator[TensorProto]:
+def _external_tensors(model: Model) -> Sequence[TensorProto]:
     if not model.may_have_external_data or model.source is None:
-        return
-    for tensor in all_tensors(source_of(model).proto):
-        if tensor.data_location == TensorProto.EXTERNAL:
-            yield tensor
-
-
-def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
-    """Iterate over the tensors of a model, in nodes and functions, too; sparse ones are two."""
-    for scope in (proto.graph, *proto.functions):
-        yield from _tensors_of(scope)
-
-
-def _tensors_of(scope: GraphProto | FunctionProto) -> Iterator[TensorProto]:
-    stated = chain.from_iterable(node.attribute for node in scope.node)
-    if isinstance(scope, GraphProto):
-        yield from scope.initializer
-        yield from _parts_of(scope.sparse_initializer)
-    else:
-        stated = chain(stated, scope.attribute_proto)
-    for attribute in stated:
-        if attribute.type in _WITHOUT_TENSORS:
-            continue
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        if attribute.HasField("sparse_tensor"):
-            yield from _parts_of([attribute.sparse_tensor])
-        yield from _parts_of(attribute.sparse_tensors)
-        if attribute.HasField("g"):
-            yield from _tensors_of(attribute.g)
-        for graph in attribute.graphs:
-            yield from _tensors_of(graph)
-
-
-def _parts_of(sparse: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
-    for item in sparse:
-        yield item.values
-        yield item.indices
+        return ()
+    return source_of(model).external

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count, zip_longest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import (
-    FunctionProto,
-    GraphProto,
     ModelProto,
     NodeProto,
     TensorProto,
@@ -26,46 +22,49 @@ from onnx import (
 )
 
 from dplcli.errors import DplError, UsageError
-from dplcli.files import temporary_folder, text_path
-from dplcli.ir import TensorType
+from dplcli.files import text_path
+from dplcli.ir import TensorType, TypeStatement
 from dplcli.ir.model import (
     MANY,
     QUICKLY_CHECKED,
     called_function,
-    callees,
-    callers_first,
-    calls_in,
     expanded_sizes,
+    followers_last,
     is_exact,
-    nodes_stood_for,
+    is_settled,
 )
-from dplcli.ir.operators import TYPED_BY_TYPES, canonical_domain
-from dplcli.ir.types import DTYPE_CODES, PLAIN_KINDS, contradicts, is_made_up
+from dplcli.ir.operators import SIZED_BY, canonical_domain
+from dplcli.ir.types import PLAIN_KINDS, contradicts, made_up, shared_type
 from dplcli.onnx_io.bounded import GivenUpError, bounded
 from dplcli.onnx_io.convert import all_nodes, decode_type, encode_attribute, encode_type, graphs_of
-from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace
-from dplcli.onnx_io.source import source_of
-from dplcli.onnx_io.write import encode_function, encode_node, large_tensors, to_proto
+from dplcli.onnx_io.write import encode_node
+from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import (
+        Callable,
+        Container,
+        Generator,
+        Hashable,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from onnx import FunctionProto
     from onnx.defs import OpSchema
 
-    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Value
+    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Tensor, Value
 
     FunctionKey = tuple[str, str, str]
 
-    Types = dict[Value, TensorType]
+    Known: TypeAlias = "TensorType | TypeProto"
+    """A type: of a tensor, or of a sequence, an optional or a map as onnx says it."""
 
-    BodyPath = tuple[tuple[int, str], ...]
-    """Which graph: the bodies on the way from the main graph, each by node number and attribute."""
-
-    ScopedName = tuple[BodyPath, str]
-    """A value: its graph and its name."""
+    Task: TypeAlias = Generator["Task", Sequence[Known | None], Sequence[Known | None]]
+    """Says what a node makes; it yields what has to be done before it goes on."""
 
 
 # One node by itself, computed by onnx's reference evaluator.
@@ -109,11 +108,11 @@ def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray
     return arrays if len(arrays) == len(node.outputs) else None
 
 
-# onnx's shape inference of whole models.
+# onnx's own checker and inliner, of whole models.
 #
-# It looks into a function once for each call, so thirty functions that each call the next one twice
-# take hours. Therefore calls are counted beforehand. What else it costs is limited while it runs
-# (`bounded`).
+# They look into a function once for each call, so thirty functions that each call the next one
+# twice take hours. Therefore calls are counted beforehand. What else they cost is limited while
+# they run (`bounded`).
 
 
 ONNX_ERRORS = (
@@ -130,17 +129,7 @@ ONNX_ERRORS = (
 _MOST_NODES = 250_000
 _MOST_CALLS = 20_000
 _MOST_TIMES = 8
-_LONG_VECTOR = 1 << 14
-_LENGTH = "dpl length "
-
-
-def most_nodes(stated: int) -> int:
-    """Return how many nodes inference may look at in a model whose file states so many.
-
-    Each node in the file may take its time. Where functions call functions, they stand for far
-    more nodes than anybody wrote; the limit gives those a second or two.
-    """
-    return max(_MOST_NODES, _MOST_TIMES * stated)
+"""So many nodes and calls, or so many times those that the file states, take a second or two."""
 
 
 class Expansion:
@@ -179,33 +168,18 @@ class Expansion:
     @property
     def total(self) -> int:
         """How many nodes the model stands for."""
-        return self._total_without(())
+        called = sum(count * self.sizes[key] for key, count in self.calls.items())
+        return min(self._outside + called, MANY)
 
     @property
     def is_bounded(self) -> bool:
         """Whether inference may look at all of them."""
-        return self.total <= most_nodes(self.stated)
+        return self.total <= max(_MOST_NODES, _MOST_TIMES * self.stated)
 
     @property
     def is_runnable(self) -> bool:
         """Whether onnxruntime, which looks at all nodes for each call, may expand all calls."""
         return self.is_bounded and self.total_calls <= max(_MOST_CALLS, _MOST_TIMES * self.stated)
-
-    def too_large(self) -> set[FunctionKey]:
-        """Choose functions to leave out, largest first, until the rest is within the limit."""
-        left_out: set[FunctionKey] = set()
-        total, most = self.total, most_nodes(self.stated)
-        for key in sorted(self.sizes, key=self.sizes.__getitem__, reverse=True):
-            if total <= most:
-                break
-            left_out.add(key)
-            if key in self.calls:
-                total = self._total_without(left_out)
-        return left_out
-
-    def _total_without(self, left_out: Container[FunctionKey]) -> int:
-        called = (n * self.sizes[key] for key, n in self.calls.items() if key not in left_out)
-        return min(self._outside + sum(called), MANY)
 
 
 def count_calls(
@@ -234,70 +208,17 @@ def count_calls(
     return count, calls
 
 
-def infer_shapes(model: ModelProto) -> tuple[ModelProto, str]:
-    """Infer types with onnx, within bounds; leave out what would take too long.
-
-    Args:
-        model: The model; its large weights should be gone.
-
-    Returns:
-        The model with what was found, and a clause that says what was given up, or "".
-
-    Raises:
-        Exception: One of :data:`ONNX_ERRORS`.
-    """
-    model, problem = _within_bound(model)
-
-    def infer() -> bytes:
-        content: bytes = onnx.shape_inference.infer_shapes(model).SerializeToString()
-        return content
-
-    found = ModelProto()
-    found.ParseFromString(bounded(infer, model.ByteSize()))
-    return found, problem
-
-
-def _within_bound(model: ModelProto) -> tuple[ModelProto, str]:
-    """Leave out functions that stand for too many nodes; say so."""
-    expansion = Expansion(model)
-    if expansion.is_bounded:
-        return model, ""
-    left_out = expansion.too_large()
-    kept = [f for f in model.functions if (f.domain, f.name, f.overload) not in left_out]
-    copy = ModelProto(ir_version=model.ir_version)
-    copy.opset_import.extend(model.opset_import)
-    copy.graph.CopyFrom(model.graph)
-    copy.functions.extend(kept)
-    return copy, beyond(expansion.total)
-
-
-def without_length(shape: Sequence[Dim]) -> Sequence[Dim]:
-    """Name the length of a long vector by a symbol; :func:`with_length` undoes that.
-
-    Where onnx knows the length of a vector, it makes a message for each element that it follows or
-    reads as a shape.
-    """
-    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] <= _LONG_VECTOR:
-        return shape
-    return (f"{_LENGTH}{shape[0]}",)
-
-
-def with_length(found: TensorType) -> TensorType:
-    """Put numbers back into what was inferred from :func:`without_length`."""
-    if found.shape is None or not any(map(_is_length, found.shape)):
-        return found
-    shape = [int(str(dim)[len(_LENGTH) :]) if _is_length(dim) else dim for dim in found.shape]
-    return TensorType(found.dtype, tuple(shape))
-
-
-def _is_length(dim: Dim) -> bool:
-    """Tell whether a dimension is a symbol of ours; a file may have similar ones by malice."""
-    return isinstance(dim, str) and dim.startswith(_LENGTH) and dim[len(_LENGTH) :].isdecimal()
-
-
-def beyond(total: int) -> str:
-    """Say that functions in functions are too much for inference."""
-    return f"shape inference does not look into functions that stand for {nodes_of(total)}"
+def functions_in_order(
+    model: ModelProto,
+) -> dict[FunctionKey, tuple[FunctionProto, Iterable[FunctionKey]]]:
+    """Return functions, and what each calls, behind that; those in a circle are left out."""
+    functions = {(canonical_domain(f.domain), f.name, f.overload): f for f in model.functions}
+    calls = {key: count_calls(function.node, functions)[1] for key, function in functions.items()}
+    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in functions}
+    for key, inside in calls.items():
+        for inner in inside:
+            callers[inner].append(key)
+    return {key: (functions[key], calls[key].keys()) for key in followers_last(callers)}
 
 
 def nodes_of(total: int) -> str:
@@ -439,393 +360,66 @@ def _is_bounded(path: Path) -> bool:
         return True  # the checker says it better
 
 
-# Types inside model-local functions, from their calls.
-#
-# Only the model itself calls its functions. So we infer a body as a graph of its own, once for each
-# kind of call. What all results agree on holds inside: an element type, a rank, a dimension, or
-# that two dimensions are equal. Callers come before the functions that they call.
-
-
-_SHORT = 1024
-_SCALES = 8
-"""Most elements of a constant that inference may look at: whole numbers, and other numbers."""
-
-
-def infer_in_functions(model: Model, types: Types) -> tuple[Types, str]:
-    """Add to *types* what is known inside the functions that *model* calls.
-
-    Args:
-        model: The model, as it is now.
-        types: What is known of values outside functions beyond what the model states.
-
-    Returns:
-        What functions state of values inside them though a call contradicts it, and a clause
-        that says what was given up, or "".
-    """
-    refuted: Types = {}
-    if not model.functions:
-        return refuted, ""
-    calls = calls_in(model)
-    budget = _Budget(model)
-    for function in callers_first(calls):
-        if calls[function]:
-            refuted |= _infer_body(function, calls[function], types, budget)
-    return refuted, budget.problem
-
-
-class _Budget:
-    """How many nodes inference may still look at inside the functions that functions call.
-
-    Args:
-        model: The model.
-    """
-
-    def __init__(self, model: Model) -> None:
-        self._sizes = nodes_stood_for(model)
-        outside = [node for graph in model.graph.and_inner() for node in graph]
-        called = filter(None, map(called_function, outside))
-        self._total = len(outside) + sum(self._sizes[function] for function in called)
-        self._left = 2 * most_nodes(model.node_count)
-        self._encoded: dict[Function, FunctionProto] = {}
-        self.problem = ""
-
-    def called_by(self, function: Function, sites: int) -> list[FunctionProto]:
-        """Return the functions that *function* reaches, if that is not too much for *sites*."""
-        cost = self._sizes[function] * sites
-        if cost > self._left:
-            self.problem = beyond(self._total)
-            return []
-        # List what *function* calls, and what that calls, and so on.
-        found: dict[Function, None] = {}
-        pending = callees(function)
-        while pending:
-            called = pending.pop()
-            if called not in found:
-                found[called] = None
-                pending += callees(called)
-        reached = [*found]
-        self._left -= cost if reached else 0
-        for called in reached:
-            if called not in self._encoded:
-                self._encoded[called] = FunctionProto.FromString(encode_function(called))
-        return [self._encoded[called] for called in reached]
-
-
-def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget: _Budget) -> Types:
-    """Infer the body of *function*; *types* knows by now what its calls are given."""
-    symbols = _Symbols(function)
-    given = [_arguments_of(function, node, types, symbols) for node in calls]
-    sites = [*{site.key: site for site in given}.values()]
-    if len(sites) > _MOST_KINDS_OF_CALLS:
-        sites = [_common_arguments(function, sites, symbols)]
-    protos = budget.called_by(function, len(sites))
-    found = [_types_at(function, site, protos) for site in sites]
-    types.update(_join(found, symbols))
-    return {
-        value: stated
-        for at_site in found
-        for value, known in at_site.items()
-        if (stated := value.declared_type) is not None and contradicts(stated, known)
-    }
-
-
-class _Symbols:
-    """Names of dimensions inside a function: its own, those that calls bring, and new ones.
-
-    A symbol that the function declares may mean another size at each call. A call may bring the
-    same symbol with a meaning of its own; inside, that one gets a new name.
-
-    Args:
-        function: The function.
-    """
-
-    def __init__(self, function: Function) -> None:
-        values = (v for graph in function.body.and_inner() for v in graph.values.values())
-        declared = (value.declared_type for value in values)
-        shapes = [known.shape for known in declared if known is not None]
-        self._own = {dim for shape in shapes for dim in shape or () if isinstance(dim, str)}
-        self._names = (f"{function.name}:{number}" for number in count())
-        self._taken = set(self._own)
-        self._made: set[str] = set()
-        self._brought: dict[str, str] = {}
-
-    def brought(self, known: TensorType | None) -> TensorType | None:
-        """Return a type that a call brings, with new names for symbols that the function has."""
-        if known is None or known.shape is None:
-            return known
-        return TensorType(known.dtype, tuple(map(self._inside, known.shape)))
-
-    def _inside(self, dim: Dim) -> Dim:
-        if not isinstance(dim, str):
-            return dim
-        if dim in self._own or dim in self._made:
-            if dim not in self._brought:
-                self._brought[dim] = self.new()
-            return self._brought[dim]
-        self._taken.add(dim)
-        return dim
-
-    def take(self, types: Types) -> None:
-        """Reserve the symbols in *types*, so that no new symbol is one of them."""
-        self._taken.update(
-            dim for known in types.values() for dim in known.shape or () if isinstance(dim, str)
-        )
-
-    def new(self) -> str:
-        """Return a symbol that is not in use."""
-        name = next(name for name in self._names if name not in self._taken)
-        self._taken.add(name)
-        self._made.add(name)
-        return name
-
-
-@dataclass
-class _Arguments:
-    """What a function is given by calls that are alike.
-
-    Attributes:
-        types: By input, its type.
-        constants: By input, its data, if it is short.
-        attributes: The attributes whose value is known.
-        unknown: The attributes that are given, but whose value is not known here.
-    """
-
-    types: Sequence[TensorType | None]
-    constants: Sequence[NDArray[Any] | None]
-    attributes: dict[str, Attribute]
-    unknown: frozenset[str]
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for calls that are alike."""
-        attributes = [
-            (name, item.kind, item.value if item.kind in PLAIN_KINDS else id(item.value))
-            for name, item in self.attributes.items()
-        ]
-        return (*self.types, *map(_data_key, self.constants), *attributes, self.unknown)
-
-
-def _arguments_of(function: Function, call: Node, types: Types, symbols: _Symbols) -> _Arguments:
-    missing = len(function.body.inputs) - len(call.inputs)
-    given = [*call.inputs, *[None] * missing][: len(function.body.inputs)]
-    stated = {**function.defaults, **call.attributes}
-    attributes = {name: item for name, item in stated.items() if not item.ref}
-    known = [symbols.brought(_type_of(value, types)) for value in given]
-    constants = [_short_constant(value) for value in given]
-    return _Arguments(known, constants, attributes, frozenset(stated.keys() - attributes.keys()))
-
-
-def _common_arguments(
-    function: Function, sites: Sequence[_Arguments], symbols: _Symbols
-) -> _Arguments:
-    """Return what many calls that differ have in common."""
-    formals = function.body.inputs
-    given = [
-        {formal: known for formal, known in zip(formals, site.types, strict=True) if known}
-        for site in sites
-    ]
-    known = _join(given, symbols)
-    attributes = {
-        name: item
-        for name, item in sites[0].attributes.items()
-        if item.kind in PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
-    }
-    given_somewhere = frozenset().union(*(site.attributes.keys() | site.unknown for site in sites))
-    return _Arguments(
-        [known.get(formal) for formal in formals],
-        [None] * len(formals),
-        attributes,
-        given_somewhere - attributes.keys(),
-    )
-
-
-def _join(found: Sequence[Types], symbols: _Symbols) -> Types:
-    """Return what holds at all sites.
-
-    Where dimensions differ between sites, those that are equal at each of them share a symbol.
-    """
-    if len(found) == 1:
-        return found[0]
-    for types in found:
-        symbols.take(types)
-    shared: dict[tuple[Dim, ...], str] = {}
-
-    def common(dims: tuple[Dim, ...]) -> Dim:
-        if len({*dims}) == 1:
-            return dims[0]
-        if None in dims:
-            return None
-        if dims not in shared:
-            shared[dims] = symbols.new()
-        return shared[dims]
-
-    joined = {}
-    for value in found[0]:
-        known = [types[value] for types in found if value in types]
-        if len(known) < len(found):
-            continue
-        dtypes, shapes = {item.dtype for item in known}, [item.shape for item in known]
-        ranks = {None if shape is None else len(shape) for shape in shapes}
-        shape = None
-        if len(ranks) == 1 and None not in ranks:
-            sizes = zip(*(shape or () for shape in shapes), strict=True)
-            shape = tuple([common(dims) for dims in sizes])
-        joined[value] = TensorType(dtypes.pop() if len(dtypes) == 1 else None, shape)
-    return joined
-
-
-def _types_at(function: Function, site: _Arguments, called: Iterable[FunctionProto]) -> Types:
-    """Infer the body of *function* as *site* calls it."""
-    formals = zip(function.body.inputs, site.types, strict=True)
-    types = {formal: known for formal, known in formals if known is not None}
-    try:
-        model, nodes = _model_at(function, site, called)
-        inferred = infer_soundly(model).graph
-    except ONNX_ERRORS:
-        return types
-    _collect_nodes(function.body, nodes, inferred, types)
-    return types
-
-
-def _model_at(
-    function: Function, site: _Arguments, called: Iterable[FunctionProto]
-) -> tuple[ModelProto, list[Node]]:
-    """Write the body as a model of its own; return it with the nodes that are in it."""
-    body = function.body
-    model = ModelProto(ir_version=max(body.model.ir_version, _FIRST_IR_WITH_FUNCTIONS))
-    undeclared = {node.domain: 1 for inner in body.and_inner() for node in inner}
-    for domain, version in {**undeclared, **body.opset_imports}.items():
-        model.opset_import.add(domain=domain, version=version)
-    model.functions.extend(called)
-    graph = model.graph
-    graph.name = function.name
-    for formal, known, constant in zip(body.inputs, site.types, site.constants, strict=True):
-        if constant is not None:
-            graph.initializer.append(numpy_helper.from_array(constant, formal.name))
-        elif known is not None:
-            graph.input.append(encode_type(formal.name, known))
-        else:
-            graph.input.append(ValueInfoProto(name=formal.name))
-    if isinstance(function.source, FunctionProto):
-        graph.value_info.extend(function.source.value_info)
-    graph.output.extend(ValueInfoProto(name=value.name) for value in body.outputs)
-    return model, _add_nodes(graph, body, site)
-
-
-_MOST_KINDS_OF_CALLS = 32
-"""Kinds of calls that are inferred one by one; of more, what they have in common is inferred."""
-
-_FIRST_IR_WITH_FUNCTIONS = 8
-
-
-def _type_of(value: Value | None, types: Types) -> TensorType | None:
-    """Return the type of what a call gives; numbers come before symbols."""
-    if value is None:
-        return None
-    declared, found = value.declared_type, types.get(value)
-    if found is not None and is_exact(found):
-        return found
-    if declared is not None and declared.dtype is not None and declared.shape is not None:
-        return declared
-    return found or declared
-
-
-def _short_constant(value: Value | None) -> NDArray[Any] | None:
-    """Read data that shapes may be computed from: whole numbers, or the scales of a Resize."""
-    tensor = None if value is None else value.constant
-    if tensor is None or tensor.is_external or tensor.dtype == "string":
-        return None
-    most = _SHORT if tensor.dtype in {"int64", "int32"} else _SCALES
-    try:
-        return np.asarray(tensor.numpy()) if tensor.size <= most else None
-    except DplError:
-        return None  # it cannot be read, so no shape follows from it
-
-
-def _add_nodes(graph: GraphProto, body: Graph, site: _Arguments) -> list[Node]:
-    """Add those nodes of *body* whose attributes are all known; return them."""
-    added = []
-    for node in body:
-        proto = NodeProto.FromString(encode_node(node))
-        called = called_function(node)
-        if called is not None:
-            _drop_absent(proto, called, site)
-        if _resolve(proto, site.attributes):
-            graph.node.append(proto)
-            added.append(node)
-    return added
-
-
-def _drop_absent(proto: NodeProto, called: Function, site: _Arguments) -> None:
-    """Drop from a call the references to attributes that nobody gives and that have no default."""
-    given = site.attributes.keys() | site.unknown
-    kept = [
-        item
-        for item in proto.attribute
-        if not item.ref_attr_name or item.ref_attr_name in given or item.name in called.defaults
-    ]
-    if len(kept) < len(proto.attribute):
-        del proto.attribute[:]
-        proto.attribute.extend(kept)
-
-
-def _resolve(proto: NodeProto, known: Mapping[str, Attribute]) -> bool:
-    """Replace references to attributes of the function; tell whether all are known."""
-    for position, item in enumerate(proto.attribute):
-        name = item.ref_attr_name
-        if name and name not in known:
-            return False
-        if name:
-            proto.attribute[position].CopyFrom(encode_attribute(item.name, known[name]))
-    return all(_resolve(inner, known) for _, graph in graphs_of(proto) for inner in graph.node)
-
-
-# Types of what one node makes, by the inference of its schema.
+# What one node makes, by the inference of its schema.
 
 
 _INDICES = frozenset({"int32", "int64"})
 """The types of what an operator may read as a shape."""
 
+_SHORT = 1024
+_SCALES = 8
+"""Most elements of a constant that inference may look at: whole numbers, and other numbers."""
+
+_FARTHEST_AXIS = 1 << 16
+
 
 def infer_node(
     node: Node,
-    types: Mapping[Value, TensorType] | None = None,
-    data: Mapping[Value, NDArray[Any]] | None = None,
-) -> list[TensorType | None]:
-    """Infer the types of the outputs of *node* from those of its inputs; empty if unknown.
+    types: Mapping[Value, Known | None],
+    data: Mapping[Value, NDArray[Any]],
+    attributes: Mapping[str, Attribute] = MappingProxyType({}),
+) -> list[Known | None]:
+    """Infer what a node without bodies makes, from what it reads.
 
-    The schema's own inference is used; it sees short constant inputs.
+    onnx holds the node against its schema first, so what a schema excludes does no harm.
 
     Args:
         node: The node.
-        types: What is known of values beyond what the model says.
-        data: Values that are known beyond the model's constants.
+        types: What is known of its inputs.
+        data: The elements of inputs, as far as they are known and few.
+        attributes: What the callers of the function it is in give.
+
+    Returns:
+        A type by output; None for what is not known.
     """
-    if node.has_references:
-        return []
+    unknown: list[Known | None] = [None] * len(node.outputs)
     try:
         version = node.graph.opset_imports[node.domain]
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         proto = NodeProto.FromString(encode_node(node))
-        arrays = _arrays_read(node, data or {})
+        if not _resolve(proto, attributes):
+            return unknown
         found = infer_outputs(
             schema,
             proto,
-            _input_types(node, types or {}),
             {
-                value.name: numpy_helper.from_array(data, value.name)
-                for value, data in arrays.items()
+                value.name: _encoded(types.get(value), is_shape=slot > 0 or len(node.inputs) == 1)
+                for slot, value in enumerate(node.inputs)
+                if value is not None
             },
+            {value.name: numpy_helper.from_array(item, value.name) for value, item in data.items()},
             node.graph.opset_imports,
-            max(node.graph.model.ir_version, 8),
+            max(node.graph.model.ir_version, _FIRST_IR_WITH_FUNCTIONS),
         )
     except (*ONNX_ERRORS, KeyError):
-        return []
-    types_made = [
-        None if value is None or value.name not in found else decode_type(found[value.name])
+        return unknown
+    return [
+        None if value is None or value.name not in found else _decoded(found[value.name])
         for value in node.outputs
     ]
-    return [None if known is None else with_length(known) for known in types_made]
+
+
+_FIRST_IR_WITH_FUNCTIONS = 8
 
 
 def infer_outputs(  # noqa: PLR0913, PLR0917  # what onnx takes
@@ -836,10 +430,7 @@ def infer_outputs(  # noqa: PLR0913, PLR0917  # what onnx takes
     opsets: Mapping[str, int],
     ir_version: int,
 ) -> Mapping[str, TypeProto]:
-    """Infer the types of what one node makes.
-
-    onnx holds the node against its schema first, so what a schema excludes does no harm. A node
-    with bodies has a fork to itself, as nothing excludes anything in them.
+    """Ask onnx for the types of what one node makes.
 
     Returns:
         By name, what is known; nothing for a node on which onnx's inference would crash.
@@ -849,753 +440,848 @@ def infer_outputs(  # noqa: PLR0913, PLR0917  # what onnx takes
     """
     if endangers_inference(node):
         return {}
-
-    def infer() -> Mapping[str, TypeProto]:
-        imports = [helper.make_opsetid(*item) for item in opsets.items()]
-        found: Mapping[str, TypeProto] = onnx.shape_inference.infer_node_outputs(
-            schema, node, {**types}, {**data}, opset_imports=imports, ir_version=ir_version
-        )
-        return found
-
-    def encoded() -> bytes:
-        infos = [ValueInfoProto(name=name, type=found) for name, found in infer().items()]
-        content: bytes = GraphProto(value_info=infos).SerializeToString()
-        return content
-
-    if not any(item.HasField("g") for item in node.attribute):
-        return infer()
-    answer = GraphProto.FromString(bounded(encoded, node.ByteSize()))
-    return {info.name: info.type for info in answer.value_info}
-
-
-_FARTHEST_AXIS = 1 << 16
+    found: Mapping[str, TypeProto] = onnx.shape_inference.infer_node_outputs(
+        schema,
+        node,
+        {**types},
+        {**data},
+        opset_imports=[helper.make_opsetid(*item) for item in opsets.items()],
+        ir_version=ir_version,
+    )
+    return found
 
 
 def endangers_inference(node: NodeProto) -> bool:
     """Tell whether the inference of a node's schema would end the process, or not end itself.
 
     onnx 1.23 writes beyond its vector where a Split has more outputs than it says, makes as many
-    sizes as it says, and goes through all axes up to the first one of a normalisation.
+    sizes as it says, and goes through all axes up to the first one of a normalisation. It believes
+    all that stands in a body.
     """
     for item in node.attribute:
         if item.name == "num_outputs" and item.i != len(node.output):
             return True
         if item.name == "axis" and abs(item.i) > _FARTHEST_AXIS:
             return True
+        if item.HasField("g") or item.graphs:
+            return True
     return False
 
 
-class NodeInference:
-    """Infers nodes, and asks onnx once for all that are alike.
+def _encoded(known: Known | None, *, is_shape: bool) -> TypeProto:
+    """Write a type for onnx.
 
-    Nodes are alike if they have the operator, the attributes and the types of inputs in common,
-    and the data of constants, where inference may look at it.
+    GatherND takes a size below zero for a rank, and crashes. Where onnx knows the length of a
+    vector that it may read as a shape, it makes a message for each element.
+    """
+    if known is None:
+        return TypeProto()
+    if not isinstance(known, TensorType):
+        return known
+    shape = known.shape
+    if shape is not None:
+        shape = tuple([None if isinstance(dim, int) and dim < 0 else dim for dim in shape])
+        length = shape[0] if is_shape and len(shape) == 1 and known.dtype in _INDICES else None
+        if isinstance(length, int) and length > _LONG_VECTOR:
+            shape = (f"{_LENGTH}{length}",)
+    return encode_type("", TensorType(known.dtype, shape)).type
+
+
+_LONG_VECTOR = 1 << 14
+_LENGTH = "dpl length "
+
+
+def _decoded(proto: TypeProto) -> Known | None:
+    """Read what onnx says; the length of a long vector is a number again."""
+    found = decode_type(proto)
+    if found is None:
+        return proto if proto.WhichOneof("value") is not None else None
+    if found.shape is None:
+        return None if found.dtype is None else found
+    return TensorType(found.dtype, tuple([_number(dim) for dim in found.shape]))
+
+
+def _number(dim: Dim) -> Dim:
+    """Return the number that a symbol of ours stands for; a file may have such by malice."""
+    if isinstance(dim, str) and dim.startswith(_LENGTH) and dim[len(_LENGTH) :].isdecimal():
+        return int(dim[len(_LENGTH) :])
+    return dim
+
+
+def _resolve(proto: NodeProto, known: Mapping[str, Attribute]) -> bool:
+    """Replace references to attributes of the function; tell whether all are known."""
+    for position, item in enumerate(proto.attribute):
+        name = item.ref_attr_name
+        if name and name not in known:
+            return False
+        if name:
+            proto.attribute[position].CopyFrom(encode_attribute(item.name, known[name]))
+    return True
+
+
+# The types of a model: one pass over its nodes, in order.
+#
+# A node is asked for what it makes, given what is known of what it reads: onnx once for all nodes
+# that are alike, a body or a function by a pass over its own nodes. What onnx leaves open,
+# as at a Reshape to sizes that the model computes, `shapes` derives.
+#
+# A file states types, too. We believe a statement that says more than follows from what a node
+# reads. We do not believe one that contradicts it, and nothing rests on that one.
+
+
+_MOST_STEPS = 20_000
+_MOST_TIMES_STEPS = 8
+"""Nodes in functions that are looked at: so many, and so many for each node of the file."""
+
+
+class _Scope:
+    """What is known of the values of a main graph, or of a function as one kind of call gives it.
+
+    Args:
+        is_file: Whether it is the main graph as the file has it. Then its values say themselves
+            what is stated of them, and only what differs from that is kept here.
+        attributes: What a function is given, by name.
+
+    Attributes:
+        types: What is known, by value.
+        containers: The types of sequences, optionals and other values that are no tensors.
+        refuted: What is stated though it is not so.
+        data: The elements of what a function is given, as far as they are known and few.
+        given: Equal for calls that give a function the same attributes.
+        knowledge: What follows from the arithmetic on sizes; made when first asked for.
     """
 
-    def __init__(self) -> None:
-        self._found: dict[Hashable, tuple[list[TensorType | None], Mapping[str, Attribute]]] = {}
+    def __init__(
+        self, *, is_file: bool = False, attributes: Mapping[str, Attribute] = MappingProxyType({})
+    ) -> None:
+        self.is_file = is_file
+        self.attributes = attributes
+        self.given: Hashable = tuple(
+            [
+                (name, item.kind, item.value if item.kind in PLAIN_KINDS else id(item.value))
+                for name, item in attributes.items()
+            ]
+        )
+        self.types: dict[Value, TensorType] = {}
+        self.containers: dict[Value, TypeProto] = {}
+        self.refuted: dict[Value, TensorType] = {}
+        self.data: dict[Value, NDArray[Any]] = {}
+        self.knowledge: Knowledge | None = None
 
-    def infer(
+
+class _Kind(NamedTuple):
+    """What all nodes of one kind have in common.
+
+    Attributes:
+        number: Its number.
+        made: By output, what a node makes.
+        whole: By output, what to note of it; None if nodes differ in that.
+        kept: What the key names by identity.
+    """
+
+    number: int
+    made: Sequence[Known | None]
+    whole: Sequence[TensorType | None] | None
+    kept: object
+
+
+class Inference:
+    """Infers the types of a model's values.
+
+    Args:
+        model: The model, as it is now.
+        sizes: Types of inputs that replace what is declared; then values do not learn their types.
+        is_anew: Whether the model has been edited since it was inferred first.
+
+    Attributes:
+        problem: A clause that says what was given up, or "".
+        kinds: If all types turn out to be known, as numbers: by node, the number of its kind.
+    """
+
+    def __init__(
         self,
-        node: Node,
-        types: Mapping[Value, TensorType] | None = None,
-        data: Mapping[Value, NDArray[Any]] | None = None,
-    ) -> list[TensorType | None]:
-        """Infer the types of the outputs of *node* as :func:`infer_node` does."""
-        types, data = types or {}, data or {}
-        key = None if node.subgraphs else _key(node, types, data)
-        if key is None:
-            return infer_node(node, types, data)
-        if key not in self._found:
-            # attributes are kept, so that no others get their identity
-            self._found[key] = infer_node(node, types, data), node.attributes
-        return self._found[key][0]
+        model: Model,
+        sizes: Mapping[Value, TensorType] | None = None,
+        *,
+        is_anew: bool = False,
+    ) -> None:
+        self._model = model
+        self._is_anew = is_anew
+        self.problem = ""
+        self.kinds: dict[Node, int] = {}
+        self._scope = _Scope(is_file=sizes is None)
+        self._scope.types.update(sizes or {})
+        self._alike: dict[Hashable, _Kind] = {}
+        self._types: dict[TensorType, TensorType] = {}
+        self._said: dict[object, object] = {}
+        self._data: dict[Value, NDArray[Any] | None] = {}
+        self._calls: dict[Hashable, Sequence[Known | None] | None] = {}
+        self._inside: dict[Function, _Inside] = {}
+        self._left = _MOST_STEPS + _MOST_TIMES_STEPS * model.node_count
+        self._symbols = count()
+        self._is_exact = not model.functions and not model.graph.inner
+
+    @property
+    def types(self) -> dict[Value, TensorType]:
+        """What is known beside what the file states."""
+        return self._scope.types
+
+    def container_of(self, value: Value) -> TypeProto | None:
+        """Return the type of a value that is no tensor; None if it is one, or not known."""
+        return self._scope.containers.get(value) or _stated_container(value)
+
+    def run(self) -> None:
+        """Look at all nodes of the main graph, and so at the functions that it calls."""
+        graph = self._model.graph
+        for inner in graph.and_inner():
+            self._check_stored(inner)
+        _work_off(self._graph(graph, self._scope))
+        if not self._is_exact:
+            self.kinds = {}
+        for function in self._model.functions.values():
+            if function not in self._inside:  # nobody calls it
+                _work_off(self._look_into(function, _Scope()))
+        for inside in self._inside.values():
+            inside.name_sizes()
+            self._scope.types.update(inside.types)
+            for value, stated in inside.refuted.items():
+                if self._scope.is_file:
+                    self._model.refute(value, stated, inside.types.get(value))
+
+    def look_at(self, node: Node) -> None:
+        """Infer what a node makes that a pass has made."""
+        made = _work_off(self._made_by(node, self._scope))
+        self._learn(node, made, self._scope)
+
+    # -- graphs ------------------------------------------------------------------------------------
+
+    def _check_stored(self, graph: Graph) -> None:
+        """Take the data's own type for that of what a graph stores, whatever is stated."""
+        for value in graph.values.values():
+            if value.producer is not None:
+                break  # inputs and initializers come first
+            if type(value.type_source) is TensorType or not value.is_initializer:
+                continue  # it is the data's own, or there is none
+            stated = value.declared_type
+            if stated is not None:
+                tensor = self._model.codec.tensor(value.initializer_source)
+                found = shared_type(tensor.dtype, tensor.shape)
+                if contradicts(stated, found):
+                    self._is_exact = False
+                    if self._scope.is_file:
+                        self._model.refute(value, stated, found)
+                elif not value.is_constant and stated != found:
+                    self._is_exact = False
+
+    def _graph(self, graph: Graph, scope: _Scope) -> Task:
+        """Look at the nodes of a graph in order."""
+        types, has_functions = scope.types, bool(self._model.functions)
+        for node in graph:
+            if node.subgraphs or (has_functions and called_function(node) is not None):
+                made = yield self._made_by(node, scope)
+                self._learn(node, made, scope)
+                continue
+            kind = self._kind(node, scope)
+            if kind.whole is None:
+                self._learn(node, kind.made, scope)
+                continue
+            self.kinds[node] = kind.number
+            for value, known in zip(node.outputs, kind.whole, strict=True):
+                if known is not None and value is not None:
+                    types[value] = known
+        return []
+
+    def _made_by(self, node: Node, scope: _Scope) -> Task:
+        """Say what a node makes."""
+        function = called_function(node)
+        if function is not None:
+            return (yield self._call(node, function, scope))
+        if node.subgraphs:
+            return (yield self._with_bodies(node, scope))
+        return self._kind(node, scope).made
+
+    def _kind(self, node: Node, scope: _Scope) -> _Kind:
+        """Say what a node makes that has no bodies and calls nothing, once for all alike."""
+        slots = () if node.domain else SIZED_BY.get(node.op_type, ())
+        data = self._data_read(node, slots, scope) if slots else {}
+        alike = self._key(node, data, scope)
+        kind = self._alike.get(alike)
+        if kind is None:
+            kind = self._alike[alike] = self._new_kind(node, data, scope)
+        return kind
+
+    def _key(
+        self, node: Node, data: Mapping[Value, NDArray[Any]], scope: _Scope
+    ) -> tuple[Hashable, ...]:
+        """Return what nodes of a kind have in common; what they share is told by its identity."""
+        types, said, domain = scope.types, self._said, node.domain
+        version = node.graph.opset_imports.get(domain)
+        key: list[Hashable] = [scope.is_file, node.op_type, domain, version, id(node.attributes)]
+        for value in (*node.inputs, None, *node.outputs):
+            known: object = None if value is None else types.get(value)
+            if known is None and value is not None and value.type_source is not None:
+                source = value.type_source
+                if source not in said:  # statements of one type may differ in remarks
+                    declared = value.declared_type
+                    said[source] = source if declared is None else self._shared(declared)
+                known = said[source]
+            key.append(id(known))
+        if data:
+            key += [value and _data_key(data.get(value)) for value in node.inputs]
+        if scope.containers:
+            key += [value and id(scope.containers.get(value)) for value in node.inputs]
+        if not scope.is_file and node.has_references:
+            key.append(scope.given)
+        return tuple(key)
+
+    def _new_kind(self, node: Node, data: Mapping[Value, NDArray[Any]], scope: _Scope) -> _Kind:
+        given = [value for value in node.inputs if value is not None]
+        types = {value: self._read(value, scope) for value in given}
+        found: Sequence[Known | None]
+        tensor = _constant_of(node)
+        if tensor is not None:
+            found = [shared_type(tensor.dtype, tensor.shape)]
+        else:
+            found = infer_node(node, types, data, scope.attributes)
+        kept = (node.attributes, types, [value.type_source for value in given + node.made])
+        number, whole = len(self._alike), self._whole(node, found, scope)
+        return _Kind(number, found, whole, kept)
+
+    def _whole(
+        self, node: Node, made: Sequence[Known | None], scope: _Scope
+    ) -> Sequence[TensorType | None] | None:
+        """Say what to note of what a node makes; None if that cannot be said for all alike."""
+        whole: list[TensorType | None] = []
+        for value, found in zip(node.outputs, made, strict=True):
+            if value is None:
+                whole.append(None)
+                continue
+            is_stated = value.type_source is not None  # a Constant comes to know its type below
+            known, is_wrong = _believed(value, found)
+            if is_wrong or not isinstance(known, TensorType) or self._is_open(value, known, scope):
+                return None
+            stated = value.declared_type
+            self._is_exact &= is_exact(known) and (not is_settled(stated) or is_exact(stated))
+            stands = scope.is_file and is_stated and known == stated
+            whole.append(None if stands else self._shared(known))
+        return whole
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def _read(self, value: Value, scope: _Scope) -> Known | None:
+        """Return what is known of a value that a node reads."""
+        known = scope.types.get(value) or scope.containers.get(value)
+        if known is not None:
+            return known
+        if value.is_constant and value.producer is None:
+            tensor = self._model.codec.tensor(value.initializer_source)
+            return shared_type(tensor.dtype, tensor.shape)
+        stated = value.declared_type
+        if stated is None and (container := _stated_container(value)) is not None:
+            scope.containers[value] = container
+            return container
+        return stated
+
+    def _data_of(self, value: Value, scope: _Scope) -> NDArray[Any] | None:
+        """Return the elements of a constant that sizes may be computed from."""
+        if value in scope.data:
+            return scope.data[value]
+        if value not in self._data:
+            self._data[value] = _short_constant(value)
+        return self._data[value]
+
+    def _data_read(
+        self, node: Node, slots: Iterable[int], scope: _Scope
+    ) -> dict[Value, NDArray[Any]]:
+        """Return the known elements of the inputs that say how large the results are.
+
+        They may be computed of sizes. That is not followed where it could tell nothing new.
+        """
+        stated = [value.declared_type for value in node.outputs if value is not None]
+        is_open = not all(is_settled(known) and not is_exact(known) for known in stated)
+        found = {}
+        for slot in slots:
+            value = node.inputs[slot] if slot < len(node.inputs) else None
+            if value is None:
+                continue
+            array = self._data_of(value, scope)
+            if array is None and is_open and not value.is_constant:
+                array = self._knowledge(scope).numbers(value)
+            if array is not None:
+                found[value] = array
+        return found
+
+    def _learn(self, node: Node, made: Sequence[Known | None], scope: _Scope) -> None:
+        """Note what a node makes, beside what is stated of it."""
+        self._is_exact = False
+        for value, found in zip_longest(node.outputs, made[: len(node.outputs)]):
+            if value is not None:
+                self._note(value, found, scope)
+
+    def _note(self, value: Value, found: Known | None, scope: _Scope) -> None:
+        known, is_wrong = _believed(value, found)
+        if is_wrong and (stated := value.declared_type) is not None:
+            scope.refuted[value] = stated
+            if scope.is_file:
+                self._model.refute(value, stated, known if isinstance(known, TensorType) else None)
+        if known is not None and not isinstance(known, TensorType):
+            scope.containers[value] = known
+            return
+        is_open = self._is_open(value, known, scope)
+        if known is not None:
+            if is_open and known.shape is not None:
+                known = TensorType(known.dtype, tuple([self._named(dim) for dim in known.shape]))
+            scope.types[value] = self._shared(known)
+        if is_open and value.producer is not None:
+            derived = self._knowledge(scope).type_of(value)
+            if derived is not None:
+                scope.types[value] = self._shared(derived)
+
+    @staticmethod
+    def _is_open(value: Value, known: Known | None, scope: _Scope) -> bool:
+        """Tell whether a type is wanted of a value that is not wholly known."""
+        if scope.is_file and is_settled(value.declared_type):
+            return False
+        if known is None:
+            return True
+        return isinstance(known, TensorType) and (
+            known.dtype is None or known.shape is None or None in known.shape
+        )
+
+    def _shared(self, known: TensorType) -> TensorType:
+        """Return the one object for equal types, so that identities tell kinds of nodes."""
+        return self._types.setdefault(known, known)
+
+    def _named(self, dim: Dim) -> Dim:
+        """Give a size that nobody knows a symbol, which says where it is the same."""
+        return made_up(next(self._symbols)) if dim is None else dim
+
+    def _knowledge(self, scope: _Scope) -> Knowledge:
+        if scope.knowledge is None:
+            is_kept = scope.is_file and not self._is_anew
+            bound = None if scope.is_file else scope.types
+            scope.knowledge = self._model.memory(Knowledge) if is_kept else Knowledge(bound)
+            for value, array in scope.data.items():
+                scope.knowledge.give(value, array)
+        return scope.knowledge
+
+    # -- bodies ------------------------------------------------------------------------------------
+
+    def _with_bodies(self, node: Node, scope: _Scope) -> Task:
+        """Look at the bodies of a node; say what it makes.
+
+        What a Loop carries may have another shape each time.
+        """
+        bodies = node.subgraphs
+        read = [None if value is None else self._read(value, scope) for value in node.inputs]
+        op_type = node.op_type if not node.domain else ""
+        given: list[Known | None] = []
+        scanned = node.attributes.get("num_scan_inputs")
+        split = len(read) - (scanned.value if scanned and isinstance(scanned.value, int) else 0)
+        if op_type == "Loop":
+            given = [TensorType("int64", None), *read[1:2], *map(_without_shape, read[2:])]
+        elif op_type == "Scan":
+            axes = _axes(node, "scan_input_axes", len(read) - split)
+            given = [*read[:split], *map(_without_axis, read[split:], axes)]
+        elif op_type == "SequenceMap":
+            given = [_element(known) for known in read]
+        for body in bodies.values():
+            for formal, known in zip_longest(body.inputs, given[: len(body.inputs)]):
+                self._note(formal, known, scope)
+            yield self._graph(body, scope)
+        made = [[self._read(value, scope) for value in body.outputs] for body in bodies.values()]
+        if op_type == "If" and len(made) == len(("then", "else")):
+            return [_common(*both) for both in zip(*made, strict=False)]
+        if op_type == "Loop" and made:
+            carried = len(read) - 2
+            each_time = [_with_axis(known, 0, None) for known in made[0][1 + carried :]]
+            return [*map(_without_shape, made[0][1 : 1 + carried]), *each_time]
+        if op_type == "Scan" and made:
+            axes = _axes(node, "scan_output_axes", len(made[0]) - split)
+            length = _length(read[split:], _axes(node, "scan_input_axes", len(read) - split))
+            scans = zip(made[0][split:], axes, strict=False)
+            return [*made[0][:split], *[_with_axis(known, at, length) for known, at in scans]]
+        if op_type == "SequenceMap" and made:
+            return [_sequence_of(known) for known in made[0]]
+        return []
+
+    # -- functions ---------------------------------------------------------------------------------
+
+    def _call(self, node: Node, function: Function, scope: _Scope) -> Task:
+        """Look into a function, once for all calls that give it the same; say what it returns."""
+        inner = self._scope_of(node, function, scope)
+        formals = function.body.inputs
+        key = (
+            function,
+            inner.given,
+            *[inner.types.get(v) or _key_of(inner.containers.get(v)) for v in formals],
+            *[_data_key(inner.data.get(v)) for v in formals],
+        )
+        if key not in self._calls:
+            self._calls[key] = None
+            self._calls[key] = yield self._look_into(function, inner)
+        returned = self._calls[key]
+        if returned is None:
+            self.problem = self.problem or _ENDLESS
+            return []
+        return self._outside(returned, [inner.types.get(v) for v in formals])
+
+    def _look_into(self, function: Function, scope: _Scope) -> Task:
+        """Look at the body of a function; say what it returns."""
+        size = sum(graph.node_count for graph in function.body.and_inner())
+        if size > self._left:
+            self.problem = self.problem or _TOO_MUCH
+            return []
+        self._left -= size
+        for formal in function.body.inputs:
+            self._note(formal, scope.types.get(formal), scope)
+        yield self._graph(function.body, scope)
+        if function not in self._inside:
+            self._inside[function] = _Inside(function)
+        self._inside[function].add(scope)
+        return [self._read(value, scope) for value in function.body.outputs]
+
+    def _scope_of(self, node: Node, function: Function, scope: _Scope) -> _Scope:
+        """Make a scope of what a call gives; numbers come before symbols."""
+        told = {**function.defaults, **node.attributes}
+        attributes: dict[str, Attribute] = {}
+        for name, item in told.items():
+            if not item.ref:
+                attributes[name] = item
+            elif item.ref in scope.attributes:
+                attributes[name] = scope.attributes[item.ref]
+        inner = _Scope(attributes=attributes)
+        for formal, value in zip(function.body.inputs, node.inputs, strict=False):
+            if value is None:
+                continue
+            known, data = self._read(value, scope), self._data_of(value, scope)
+            if data is not None:
+                inner.data[formal] = data
+            if isinstance(known, TensorType):
+                stated = value.declared_type
+                if scope.is_file and is_settled(stated) and not is_exact(known):
+                    known = stated or known
+                inner.types[formal] = self._shared(known)
+            elif known is not None:
+                inner.containers[formal] = known
+        return inner
+
+    def _outside(
+        self, returned: Sequence[Known | None], given: Iterable[TensorType | None]
+    ) -> list[Known | None]:
+        """Return what a call makes; symbols that inference made up inside are new for each call."""
+        names: dict[Dim, Dim] = {}
+        for known in given:
+            names.update({dim: dim for dim in (known and known.shape) or ()})
+
+        def named(dim: Dim) -> Dim:
+            return names.setdefault(dim, self._named(None)) if isinstance(dim, str) else dim
+
+        return [
+            _renamed(known, named) if isinstance(known, TensorType) else known for known in returned
+        ]
 
 
-def _key(
-    node: Node, types: Mapping[Value, TensorType], data: Mapping[Value, NDArray[Any]]
-) -> Hashable:
-    """Return what the types of the outputs depend on; None if it cannot be told."""
-    if node.source is None:
+_TOO_MUCH = "shape inference does not look into all functions: too many calls differ"
+_ENDLESS = "shape inference does not look into functions that stand for endlessly many nodes"
+
+
+def _work_off(task: Task) -> Sequence[Known | None]:
+    """Do a task and what it waits for, without recursion: functions may call each other deeply."""
+    waiting = [task]
+    answer: Sequence[Known | None] | None = None
+    while waiting:
+        try:
+            inner = waiting[-1].send(answer)  # type: ignore[arg-type]  # None begins
+        except StopIteration as done:
+            waiting.pop()
+            answer = done.value
+        else:
+            waiting.append(inner)
+            answer = None
+    assert answer is not None  # noqa: S101  # each task returns something
+    return answer
+
+
+class _Inside:
+    """What is known inside a function: what all kinds of calls agree on.
+
+    That is an element type, a rank, a size, or that two sizes are equal. Where sizes differ between
+    calls, those that are equal at each of them share a symbol. A symbol that the function states
+    may mean another size at each call, so one that a call brings gets a new name.
+
+    Args:
+        function: The function.
+
+    Attributes:
+        types: By value, what is known.
+        refuted: By value, what the function states though a call contradicts it.
+    """
+
+    def __init__(self, function: Function) -> None:
+        values = (v for graph in function.body.and_inner() for v in graph.values.values())
+        stated = (value.declared_type for value in values)
+        self._own = {dim for known in stated if known is not None for dim in known.shape or ()}
+        self._name = function.name
+        self._taken: set[Dim] = {*self._own}
+        self._brought: dict[Dim, Dim] = {}
+        self._made: dict[Dim, Dim] = {}
+        self._is_first = True
+        self.types: dict[Value, TensorType] = {}
+        self.refuted: dict[Value, TensorType] = {}
+
+    def add(self, scope: _Scope) -> None:
+        """Learn from one more kind of call."""
+        self.refuted |= scope.refuted
+        found = {value: _renamed(known, self._inside) for value, known in scope.types.items()}
+        if self._is_first:
+            self.types, self._is_first = found, False
+            return
+        shared: dict[tuple[Dim, Dim], Dim] = {}
+        for value, known in [*self.types.items()]:
+            if value in found:
+                self.types[value] = self._common(known, found[value], shared)
+            else:
+                del self.types[value]
+
+    def name_sizes(self) -> None:
+        """Number the symbols that were made here; call it last."""
+        numbers = count()
+
+        def named(dim: Dim) -> Dim:
+            if dim not in self._made:
+                return dim
+            while self._made[dim] is None:
+                name = f"{self._name}:{next(numbers)}"
+                self._made[dim] = None if name in self._taken else name
+            return self._made[dim]
+
+        self.types = {value: _renamed(known, named) for value, known in self.types.items()}
+
+    def _inside(self, dim: Dim) -> Dim:
+        if not isinstance(dim, str):
+            return dim
+        if dim not in self._own:
+            self._taken.add(dim)
+            return dim
+        if dim not in self._brought:
+            self._brought[dim] = self._new()
+        return self._brought[dim]
+
+    def _common(
+        self, first: TensorType, second: TensorType, shared: dict[tuple[Dim, Dim], Dim]
+    ) -> TensorType:
+        dtype = first.dtype if first.dtype == second.dtype else None
+        if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
+            return TensorType(dtype, None)
+        pairs = [*zip(first.shape, second.shape, strict=True)]
+        for pair in pairs:
+            if pair not in shared:
+                shared[pair] = pair[0] if pair[0] == pair[1] or None in pair else self._new()
+        return TensorType(dtype, tuple([None if None in pair else shared[pair] for pair in pairs]))
+
+    def _new(self) -> str:
+        """Return a symbol for now; no file has one with a line break."""
+        name = f"\n{len(self._made)}"
+        self._made[name] = None
+        return name
+
+
+def _renamed(known: TensorType, name: Callable[[Dim], Dim]) -> TensorType:
+    """Return a type with other names for its sizes."""
+    shape = known.shape
+    if shape is None or is_exact(known):
+        return known
+    return TensorType(known.dtype, tuple([name(dim) for dim in shape]))
+
+
+# What is stated of a value, constants, and containers of tensors.
+
+
+def _believed(value: Value, found: Known | None) -> tuple[Known | None, bool]:
+    """Add to what is found what is stated beyond it; tell whether the statement is wrong instead.
+
+    Numbers alone are added. Stated symbols are the exporter's; what they mean is not known.
+    """
+    stated = value.declared_type
+    if stated is None or not (found is None or isinstance(found, TensorType)):
+        return found or _stated_container(value), False
+    if found is not None and contradicts(stated, found):
+        return found, True
+    if found is None:
+        found = TensorType(None, None)
+    dtype = stated.dtype if found.dtype is None else found.dtype
+    said = stated.shape and tuple([dim if isinstance(dim, int) else None for dim in stated.shape])
+    if said is None or found.shape is None:
+        return TensorType(dtype, said if found.shape is None else found.shape), False
+    pairs = zip(said, found.shape, strict=True)
+    return TensorType(dtype, tuple([dim if old is None else old for old, dim in pairs])), False
+
+
+def _stated_container(value: Value) -> TypeProto | None:
+    """Read what the file states of a value that is no tensor."""
+    source = value.type_source
+    encoded = source.encoded if isinstance(source, TypeStatement) else source
+    if not isinstance(encoded, bytes):
         return None
-    read: list[Hashable] = [
-        None if value is None else types.get(value) or value.settled_type() or "unknown"
-        for value in node.inputs
-    ]
-    if node.domain or node.op_type not in TYPED_BY_TYPES:
-        arrays = _arrays_read(node, data)
-        read += [_data_key(None if value is None else arrays.get(value)) for value in node.inputs]
-    return (
-        node.op_type,
-        node.domain,
-        node.graph.opset_imports.get(node.domain),
-        id(node.attributes),  # nodes with the same attributes share them
-        tuple(read),
-        tuple([value is None for value in node.outputs]),
-    )
+    stated = ValueInfoProto.FromString(encoded).type
+    is_tensor = stated.WhichOneof("value") in {None, "tensor_type"}
+    return None if is_tensor else stated
 
 
-def _arrays_read(node: Node, known: Mapping[Value, NDArray[Any]]) -> dict[Value, NDArray[Any]]:
-    """Return the data of inputs that inference may look at: short constants, and what is known."""
-    arrays = {}
-    for value in node.inputs:
-        if value is not None and value in known:
-            arrays[value] = known[value]
-        elif value is not None and value.is_constant:
-            tensor = value.constant
-            if tensor is not None and tensor.size <= _SHORT:
-                arrays[value] = np.asarray(tensor.numpy())
-    return arrays
+def _constant_of(node: Node) -> Tensor | None:
+    """Return what a Constant holds; None if it is sparse, or given by a call."""
+    if node.op_type != "Constant" or node.domain or len(node.outputs) != 1:
+        return None
+    return None if node.outputs[0] is None else node.outputs[0].constant
+
+
+def _short_constant(value: Value) -> NDArray[Any] | None:
+    """Read data that shapes may be computed from: whole numbers, or the scales of a Resize."""
+    tensor = value.constant
+    if tensor is None or tensor.is_external or tensor.dtype == "string":
+        return None
+    most = _SHORT if tensor.dtype in _INDICES else _SCALES
+    try:
+        return np.asarray(tensor.numpy()) if tensor.size <= most else None
+    except DplError:
+        return None  # it cannot be read, so no shape follows from it
 
 
 def _data_key(array: NDArray[Any] | None) -> Hashable:
     return None if array is None else (array.dtype.str, array.shape, array.tobytes())
 
 
-def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[str, TypeProto]:
-    types = {}
-    for slot, value in enumerate(node.inputs):
-        known = None if value is None else known_types.get(value) or value.settled_type()
-        if value is None or known is None or known.dtype is None:
-            continue
-        shape: Sequence[Dim] | None = known.shape
-        if shape is not None:  # GatherND takes a size below zero for a rank, and crashes
-            shape = [None if isinstance(dim, int) and dim < 0 else dim for dim in shape]
-        if shape is not None and known.dtype in _INDICES and (slot or len(node.inputs) == 1):
-            shape = without_length(shape)
-        types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], shape)
-    return types
+def _key_of(container: TypeProto | None) -> bytes:
+    return b"" if container is None else container.SerializeToString(deterministic=True)
 
 
-# What a file states of types, against what its graph computes.
-#
-# We believe a statement that says more than inference finds. We do not believe one that contradicts
-# it, nor what follows from that. onnx's own inference believes every statement and builds on it. So
-# we ask it first without any, and then with those that nothing contradicts.
+def _common(first: Known | None, second: Known | None) -> Known | None:
+    """Return what two branches have in common."""
+    if not isinstance(first, TensorType) or not isinstance(second, TensorType):
+        return first if first == second else None
+    dtype = first.dtype if first.dtype == second.dtype else None
+    if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
+        return TensorType(dtype, None)
+    pairs = zip(first.shape, second.shape, strict=True)
+    return TensorType(dtype, tuple([one if one == other else None for one, other in pairs]))
 
 
-IN_MEMORY_LIMIT = 1 << 30
+def _without_shape(known: Known | None) -> Known | None:
+    return TensorType(known.dtype, None) if isinstance(known, TensorType) else known
 
 
-class Inference(NamedTuple):
-    """What onnx's inference finds.
-
-    Attributes:
-        graph: The main graph with types, those believed that the file states.
-        problem: A clause that says what was given up, or "".
-        believed: Names of the values of which more is stated than follows from the inputs.
-    """
-
-    graph: GraphProto
-    problem: str
-    believed: frozenset[str] = frozenset()
+def _axes(node: Node, name: str, number: int) -> list[int]:
+    """Return the axes of what a Scan reads or makes turn by turn."""
+    stated = node.attributes.get(name)
+    axes = stated.value if stated is not None and isinstance(stated.value, tuple) else ()
+    return [*axes, *[0] * number][:number]
 
 
-def infer_soundly(
-    model: ModelProto, without: Container[str] = (), *, has_bodies: bool = True
-) -> Inference:
-    """Infer the types of a model without weights, and believe no statement that contradicts them.
-
-    Arithmetic that is done with shapes is followed, as long as that is within bounds.
-
-    Args:
-        model: The model, with what is stated of the values in its graphs. It is used up.
-        without: Names of values of which nothing that is stated is believed.
-        has_bodies: False if surely no node has a body.
-
-    Raises:
-        RuntimeError: onnx cannot do it; or another one of ``ONNX_ERRORS``.
-    """
-
-    def infer(*, data_prop: bool) -> bytes:
-        found = _infer_soundly(model, without, has_bodies=has_bodies, data_prop=data_prop)
-        answer = ModelProto(graph=found.graph, doc_string=found.problem)
-        for name in sorted(found.believed):
-            answer.metadata_props.add(key=name)
-        content: bytes = answer.SerializeToString()
-        return content
-
-    given_up, size = "", model.ByteSize()
-    try:
-        content = bounded(lambda: infer(data_prop=True), size)
-    except GivenUpError as error:
-        given_up = f"shape inference was given up {error}"
-        try:
-            content = bounded(lambda: infer(data_prop=False), size)
-        except GivenUpError:
-            raise GivenUpError(given_up) from error
-    answer = ModelProto.FromString(content)
-    problem = answer.doc_string or (given_up and f"some of {given_up}")
-    return Inference(answer.graph, problem, frozenset(each.key for each in answer.metadata_props))
+def _without_axis(known: Known | None, axis: int) -> Known | None:
+    if not isinstance(known, TensorType) or known.shape is None:
+        return known
+    kept = [*known.shape]
+    if -len(kept) <= axis < len(kept):
+        del kept[axis]
+        return TensorType(known.dtype, tuple(kept))
+    return TensorType(known.dtype, None)
 
 
-def _infer_soundly(
-    model: ModelProto, without: Container[str], *, has_bodies: bool, data_prop: bool
-) -> Inference:
-    stated = _Statements(model.graph, has_bodies=has_bodies)
-    found, problem = _infer(model, data_prop=data_prop)
-    if not stated.is_any:
-        return Inference(found, problem)
-    gaps = stated.beyond(found, without)
-    ends = gaps - stated.read() if gaps else gaps
-    if stated.put_back(gaps - ends):
-        found, problem = _infer(model, data_prop=data_prop)
-    stated.complete(found, ends)
-    return Inference(found, problem, frozenset(name for _, name in gaps))
+def _with_axis(known: Known | None, axis: int, size: Dim) -> Known | None:
+    if not isinstance(known, TensorType) or known.shape is None:
+        return known
+    place = axis + (len(known.shape) + 1) * (axis < 0)
+    return TensorType(known.dtype, (*known.shape[:place], size, *known.shape[place:]))
 
 
-def _infer(model: ModelProto, *, data_prop: bool) -> tuple[GraphProto, str]:
-    if model.ByteSize() < IN_MEMORY_LIMIT:
-        model, problem = _within_bound(model)
-        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop).graph, problem
-    with temporary_folder() as folder:
-        before, after = folder / "before.onnx", folder / "after.onnx"
-        onnx.save(model, before)
-        onnx.shape_inference.infer_shapes_path(before, after, data_prop=data_prop)
-        return onnx.load(after, load_external_data=False).graph, ""
+def _length(read: Sequence[Known | None], axes: Sequence[int]) -> Dim:
+    """Return how many turns a Scan takes."""
+    for known, axis in zip(read, axes, strict=True):
+        shape = known.shape if isinstance(known, TensorType) else None
+        if shape is not None and -len(shape) <= axis < len(shape) and shape[axis] is not None:
+            return shape[axis]
+    return None
 
 
-class _Statements:
-    """What a graph states of its values; it is taken out of the graph.
-
-    Args:
-        graph: The graph.
-        has_bodies: Whether to look for bodies of its nodes.
-        is_body: Whether the graph is a body. The inputs of a main graph keep their types.
-    """
-
-    def __init__(self, graph: GraphProto, *, has_bodies: bool, is_body: bool = False) -> None:
-        self.graph = graph
-        self.types: dict[str, TypeProto] = {info.name: info.type for info in graph.value_info[:]}
-        self.beside = [*graph.value_info[:]]
-        self.interface = [*graph.output, *(graph.input if is_body else ())]
-        del graph.value_info[:]
-        for info in self.interface:
-            if info.HasField("type"):
-                stated = self.types[info.name] = TypeProto()
-                stated.CopyFrom(info.type)
-                info.ClearField("type")
-        self.bodies: dict[tuple[int, str], _Statements] = {}
-        for number, node in enumerate(graph.node) if has_bodies else ():
-            for name, body in graphs_of(node) if node.attribute else ():
-                self.bodies[number, name] = _Statements(body, has_bodies=True, is_body=True)
-
-    @property
-    def is_any(self) -> bool:
-        """Whether anything was stated."""
-        return bool(self.types) or any(body.is_any for body in self.bodies.values())
-
-    def beyond(
-        self, found: GraphProto, without: Container[str], place: BodyPath = ()
-    ) -> set[ScopedName]:
-        """Return the values of which more was stated than *found*, without a contradiction."""
-        types = {info.name: info.type for info in (*found.input, *found.value_info, *found.output)}
-        stored = {tensor.name for tensor in self.graph.initializer}
-        names = {
-            (place, name)
-            for name, stated in self.types.items()
-            if name not in without and name not in stored and _says_more(stated, types.get(name))
-        }
-        for step, body in self.bodies.items():
-            names |= body.beyond(_body(found, step), without, (*place, step))
-        return names
-
-    def read(self) -> set[ScopedName]:
-        """Return what is read. A name in a body may be one of a graph round it, too."""
-        found: set[ScopedName] = {((), name) for node in self.graph.node for name in node.input}
-        for step, body in self.bodies.items():
-            inside = body.read() | {((), name) for name in body.types}
-            found |= {((), name) for _, name in inside}
-            found |= {((step, *place), name) for place, name in inside}
-        return found
-
-    def put_back(self, names: AbstractSet[ScopedName], place: BodyPath = ()) -> bool:
-        """State again what was stated of *names*, without symbols; tell whether there is anything.
-
-        Stated symbols are the exporter's; inference derives its own from those of the inputs.
-        """
-        kept = {name for where, name in names if where == place}
-        self.graph.value_info.extend(info for info in self.beside if info.name in kept)
-        for info in self.interface:
-            if info.name in kept:
-                info.type.CopyFrom(self.types[info.name])
-        for info in (*self.graph.value_info, *self.interface):
-            for dim in info.type.tensor_type.shape.dim if info.name in kept else ():
-                dim.ClearField("dim_param")
-        for step, body in self.bodies.items():
-            body.put_back(names, (*place, step))
-        return bool(names)
-
-    def complete(self, found: GraphProto, names: AbstractSet[ScopedName]) -> None:
-        """Add what is stated to those outputs of the main graph in *names*; nothing reads them."""
-        for info in found.output:
-            stated = self.types.get(info.name)
-            if stated is None or ((), info.name) not in names:
-                continue
-            said, known = (
-                _decoded(stated.SerializeToString()),
-                _decoded(info.type.SerializeToString()),
-            )
-            if said is None or known is None:
-                info.type.CopyFrom(stated)
-            else:
-                info.type.CopyFrom(encode_type(info.name, _joined(said, known)).type)
+def _element(known: Known | None) -> Known | None:
+    """Return what a sequence holds; of anything else, that itself."""
+    if known is None or isinstance(known, TensorType) or not known.HasField("sequence_type"):
+        return known
+    return _decoded(known.sequence_type.elem_type)
 
 
-def _body(graph: GraphProto, step: tuple[int, str]) -> GraphProto:
-    number, name = step
-    return next(body for other, body in graphs_of(graph.node[number]) if other == name)
-
-
-def _says_more(stated: TypeProto, found: TypeProto | None) -> bool:
-    """Tell whether a statement adds more than symbols to what is found, and does not contradict."""
-    if found is None or found.WhichOneof("value") is None:
-        return True
-    said, known = _decoded(stated.SerializeToString()), _decoded(found.SerializeToString())
-    if said is None or known is None or contradicts(said, known):
-        return False
-    numbers = said.shape and tuple([dim if isinstance(dim, int) else None for dim in said.shape])
-    return _joined(TensorType(said.dtype, numbers), known) != known
-
-
-@lru_cache(maxsize=1024)
-def _decoded(encoded: bytes) -> TensorType | None:
-    """Read a type; a long vector's length is a number again."""
-    found = decode_type(TypeProto.FromString(encoded))
-    return None if found is None else with_length(found)
-
-
-def _joined(said: TensorType, known: TensorType) -> TensorType:
-    """Add to what is known what is said beyond it."""
-    dtype = said.dtype if known.dtype is None else known.dtype
-    if known.shape is None or said.shape is None:
-        return TensorType(dtype, said.shape if known.shape is None else known.shape)
-    pairs = zip(said.shape, known.shape, strict=True)
-    return TensorType(dtype, tuple([_dim(said_dim, dim) for said_dim, dim in pairs]))
-
-
-def _dim(said: Dim, known: Dim) -> Dim:
-    is_open = known is None or is_made_up(known)
-    return said if isinstance(said, int) or (is_open and said is not None) else known
-
-
-def settle_contradictions(model: Model, types: Types, believed: Container[str]) -> None:
-    """Believe the earlier one of two statements that contradict each other.
-
-    onnx does not find such a pair where a model has operators that it does not know.
-
-    Args:
-        model: The model.
-        types: What is known of the values outside functions, statements included; corrected here.
-        believed: Names of the values of which more is stated than follows from the inputs.
-    """
-    settling = _Settling(types, believed)
-    for graph in model.graph.and_inner():
-        for node in graph:
-            if not node.subgraphs:
-                settling.look_at(node)
-
-
-class _Settling:
-    """Infers node by node what rests on statements.
-
-    Args:
-        types: What is known, corrected here.
-        believed: Names of the values of which more is stated than follows from the inputs.
-    """
-
-    def __init__(self, types: Types, believed: Container[str]) -> None:
-        self.types = types
-        self.believed = believed
-        self.changed: set[Value] = set()
-        self.nodes = NodeInference()
-
-    def look_at(self, node: Node) -> None:
-        """Correct what *node* makes, if it contradicts what is known of what it reads."""
-        follows = any(value in self.changed for value in node.inputs)
-        if not follows and all(v is None or v.name not in self.believed for v in node.outputs):
-            return  # it is not in question
-        found = self.nodes.infer(node, self.types, {})
-        for value, known in zip_longest(node.outputs, found):
-            if value is not None:
-                self._learn(value, known, follows=follows)
-
-    def _learn(self, value: Value, found: TensorType | None, *, follows: bool) -> None:
-        before, stated = self.types.get(value), value.declared_type
-        known = found
-        if stated is not None and (found is None or not contradicts(stated, found)):
-            known = stated if found is None else _joined(stated, found)
-        if known == before:
-            return
-        if known is None:
-            del self.types[value]
-        elif follows or (before is not None and contradicts(before, known)):
-            self.types[value] = known
-        else:
-            return
-        self.changed.add(value)
-
-
-def kinds_of_nodes(model: Model) -> dict[Node, int] | None:
-    """Number the nodes by kind, if all types are stated, as numbers, and each is what is made.
-
-    It is the quick answer for large models: nodes that are alike are inferred once, so a net of
-    100,000 nodes takes a tenth of a second where onnx takes seconds. It is never a wrong yes:
-    what holds at each node holds for all.
-    """
-    if model.graph.inner or model.functions:
+def _sequence_of(known: Known | None) -> Known | None:
+    if known is None:
         return None
-    constants: set[Value] = set()
-    for value in model.graph.values.values():
-        if value.producer is not None:
-            break  # inputs and initializers come first
-        if not is_given(value, constants):
-            return None
-    for value in model.graph.outputs:
-        value.declared_type  # noqa: B018  # types that are alike are one object from here on
-    numbers: dict[tuple[object, ...], int] = {}
-    kinds: dict[Node, int] = {}
-    for node in model.graph:
-        outputs = node.outputs
-        key = (
-            node.op_type,
-            node.domain,
-            id(node.attributes),
-            len(outputs),
-            *[v if v in constants else v and id(v.type_source) for v in node.inputs + outputs],
-        )
-        number = numbers.get(key)
-        if number is None:
-            if not makes_what_is_stated(node):
-                return None
-            number = numbers[key] = len(numbers)
-        kinds[node] = number
-        if node.op_type == "Constant":
-            constants.update(value for value in outputs if value is not None)
-    return kinds
+    element = known if not isinstance(known, TensorType) else encode_type("", known).type
+    return helper.make_sequence_type_proto(element)
 
 
-def is_given(value: Value, constants: set[Value]) -> bool:
-    """Tell whether all is known of an input or initializer; note if shapes may depend on it."""
-    source, known = value.type_source, value.declared_type
-    if value.is_initializer and known is not None and known.dtype not in _FLOATS:
-        constants.add(value)
-    if value.is_initializer and not value.is_constant:
-        return False  # others may be given in its place
-    if value.is_initializer and type(source) is TensorType:
-        return True  # it is the data's own
-    if known is None or not is_exact(known):
-        return False
-    if not value.is_initializer:
-        return True
-    tensor = value.graph.model.codec.tensor(value.initializer_source)
-    return (tensor.dtype, tensor.shape) == known
+# Questions about a whole model.
 
 
-_FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
-
-
-def makes_what_is_stated(node: Node) -> bool:
-    """Tell whether the file states of what a node makes what onnx infers, in numbers."""
-    if node.source is None or node.subgraphs:
-        return False
-    made = node.made
-    stated = [value.declared_type for value in made]
-    if any(known is None or not is_exact(known) for known in stated):
-        return False
-    found = dict(zip(node.outputs, infer_node(node), strict=False))
-    return [found.get(value) for value in made] == stated
-
-
-# Types of whole models by onnx's shape inference, without the weights.
-
-
-_SMALL_TENSOR_BYTES = 1024
-
-
-def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
-    """Infer the types of a loaded model's values.
-
-    Weights play no part in shape inference, so a copy of the model without them is inferred;
-    small tensors stay, because shapes are computed from them. A copy that is still too large for
-    one message goes through a file.
-
-    Returns:
-        Types that inference found for values of the main graph, of nested graphs and inside
-        functions, and a sentence that says why there are not more, or "".
-    """
-    if model.source is None:
-        return {}, ""
-    kinds: dict[Node, int] = {}
-    exact = _exact_types(model, {}, kinds)
-    if exact is not None:
-        declared = (value.declared_type for value in exact)
-        if all(known is None or known.shape is None or is_exact(known) for known in declared):
-            model.kinds = kinds  # each value says its own type
-        return exact, ""
-    types: Types = {}
-    skeleton = _without_weights(source_of(model).proto)
-    try:
-        found = infer_soundly(skeleton, has_bodies=bool(model.graph.inner))
-    except ONNX_ERRORS as error:
-        reason = _explain(error)
-    else:
-        reason = found.problem
-        _collect(model.graph, found.graph, types)
-        if found.believed:
-            settle_contradictions(model, types, found.believed)
-        _refute(model, types)
-    refuted, in_functions = infer_in_functions(model, types)
-    for value, stated in refuted.items():
-        model.refute(value, stated, types.get(value))
-    return types, reason or in_functions
-
-
-def _refute(model: Model, types: Mapping[Value, TensorType]) -> None:
-    """Note where the model states a wrong type of a value."""
-    for graph in model.graph.and_inner():
-        for value in graph.values.values():
-            if value.type_source is None:
-                continue
-            found = types.get(value)
-            if value.is_initializer:
-                if type(value.type_source) is TensorType:
-                    continue
-                tensor = model.codec.tensor(value.initializer_source)
-                found = TensorType(tensor.dtype, tensor.shape)
-            said = value.stated_type
-            stated = value.declared_type if said is None else said.known
-            if stated is not None and found is not None and contradicts(stated, found):
-                model.refute(value, stated, found)
-
-
-def inferred_graph(
-    source: ModelProto,
-    inputs: Mapping[str, TensorType] = MappingProxyType({}),
-    without: Container[str] = (),
-) -> tuple[GraphProto | None, str]:
-    """Infer the types of a model's values.
-
-    Args:
-        source: The model.
-        inputs: By name, types that replace those declared of inputs.
-        without: Names of values of which nothing that is stated is believed.
-
-    Returns:
-        The main graph with its types and without its weights, None if there is none, and why
-        there is not more in it, or "". A long vector's length may be a symbol in it.
-    """
-    skeleton = _without_weights(source)
-    for info in skeleton.graph.input:
-        if info.name in inputs:
-            info.type.CopyFrom(encode_type(info.name, inputs[info.name]).type)
-    try:
-        found = infer_soundly(skeleton, without)
-    except ONNX_ERRORS as error:
-        return None, _explain(error)
-    return found.graph, found.problem
-
-
-def infer_types_for_sizes(model: Model, sizes: Mapping[str, int]) -> tuple[Types, str]:
+def infer_for_sizes(model: Model, sizes: Mapping[str, int]) -> Inference:
     """Infer the types of a loaded model's values, with numbers for symbolic dimensions.
-
-    Inside functions nothing is inferred (:func:`infer_in_functions`).
 
     Args:
         model: The model, as it was loaded.
         sizes: A number per symbol of the inputs, or per ``input:axis``.
 
-    Returns:
-        As :func:`infer_types`, inputs included.
-
     Raises:
         UsageError: No input has such a dimension.
     """
     check_sizes(model, sizes)
-    types: Types = {}
-    if model.source is None:
-        return types, ""
-    given = _inputs_of_sizes(model, sizes)
-    exact = _exact_types(model, given)
-    if exact is not None:
-        return {**given, **exact}, ""
-    inputs = {value.name: known for value, known in given.items()}
-    inferred, reason = inferred_graph(source_of(model).proto, inputs, _refuted_names(model))
-    if inferred is not None:
-        _collect(model.graph, inferred, types)
-        _collect_values(model.graph, inferred.input, types)
-    return types, reason
-
-
-def _exact_types(
-    model: Model, given: Mapping[Value, TensorType], kinds: dict[Node, int] | None = None
-) -> Types | None:
-    """Infer a model node by node, each kind once, where all sizes are numbers.
-
-    That takes a third of the time of onnx's inference of a whole model, which copies it twice.
-
-    Args:
-        model: The model, as it was loaded.
-        given: Types of inputs that replace what is declared.
-        kinds: Where to put the kinds of nodes, as :attr:`dplcli.ir.Model.kinds` has them.
-
-    Returns:
-        What nodes make; None if the type of an output does not follow, as inference of the whole
-        model may know more.
-    """
-    if model.functions or model.graph.inner:
-        return None
-    known = {value: found for value, found in given.items() if is_exact(found)}
-    nodes = NodeInference()
-    alike: dict[tuple[object, ...], tuple[int, Sequence[TensorType | None]]] = {}
-    try:
-        for node in model.graph:
-            read = [v and (known.get(v) or _typed(v, known)) for v in node.inputs]
-            stated = [v and id(v.type_source) for v in node.outputs]
-            key = (node.op_type, id(node.attributes), len(read), *map(id, read), *stated)
-            is_alike = not node.domain and node.op_type in TYPED_BY_TYPES and key in alike
-            number, made = alike[key] if is_alike else (len(alike), None)
-            if made is None:
-                if any(v is not None and t is None for v, t in zip(node.inputs, read, strict=True)):
-                    return None
-                made = nodes.infer(node, known, {})
-                if not _are_certain(made, node.outputs):
-                    return None
-                alike[key if node.op_type in TYPED_BY_TYPES else (node,)] = number, made
-            if kinds is not None:
-                kinds[node] = number
-            pairs = zip(node.outputs, made, strict=True)
-            known.update([(v, found) for v, found in pairs if v is not None and found is not None])
-    except DplError:
-        return None  # a constant that cannot be read
-    return {value: found for value, found in known.items() if value.producer is not None}
-
-
-def _typed(value: Value, known: Types) -> TensorType | None:
-    """Return what is declared of an input, if that is known to the last number; note it."""
-    if value.is_initializer and type(value.type_source) is not TensorType:
-        return None  # a statement may contradict what is stored
-    declared = value.declared_type
-    if declared is None or declared.dtype is None or not is_exact(declared):
-        return None
-    known[value] = declared
-    return declared
-
-
-def _are_certain(found: Sequence[TensorType | None], outputs: Sequence[Value | None]) -> bool:
-    """Tell whether the types of outputs are certain, as far as these are there."""
-    return len(found) == len(outputs) and all(
-        value is None or _is_certain(each, value.declared_type)
-        for value, each in zip(outputs, found, strict=True)
-    )
-
-
-def _is_certain(found: TensorType | None, declared: TensorType | None) -> bool:
-    """Tell whether a type is known, all sizes are numbers, and the file does not contradict it."""
-    if found is None or found.dtype is None or not is_exact(found):
-        return False
-    return declared is None or not contradicts(declared, found)
-
-
-def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> Types:
-    """Return the types of the inputs with *sizes* in the place of their symbols."""
-    types: Types = {}
+    given: dict[Value, TensorType] = {}
     for value in model.graph.inputs:
-        declared = value.declared_type
-        if declared is None or declared.shape is None or is_exact(declared):
-            continue
-        shape = tuple(
-            dim if isinstance(dim, int) else sizes.get(dim or f"{value.name}:{axis}", dim)
-            for axis, dim in enumerate(declared.shape)
-        )
-        types[value] = TensorType(declared.dtype, shape)
-    return types
+        stated = value.declared_type
+        if stated is not None and stated.shape is not None and not is_exact(stated):
+            shape = tuple(
+                dim if isinstance(dim, int) else sizes.get(dim or f"{value.name}:{axis}", dim)
+                for axis, dim in enumerate(stated.shape)
+            )
+            given[value] = TensorType(stated.dtype, shape)
+    inference = Inference(model, given)
+    inference.run()
+    return inference
 
 
-def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
-    """Infer the types of a model's values as it is now, edits included.
+def types_by_name(model: Model) -> dict[str, TypeProto]:
+    """Return the types of the values of the main graph, in onnx's words; numbers where possible."""
+    inference = model.infer()
+    assert isinstance(inference, Inference)  # noqa: S101  # the codec's
+    found = {}
+    for value in model.graph.values.values():
+        known = _most_known(value, inference.types)
+        proto = encode_type("", known).type if known else inference.container_of(value)
+        if proto is not None:
+            found[value.name] = proto
+    return found
+
+
+def state_types(model: Model) -> dict[str, TypeProto]:
+    """Let the values of the main graph, and of bodies in it, state what is known.
 
     Returns:
-        As :func:`infer_types`.
+        As :func:`types_by_name`.
     """
-    if model.source is None or source_of(model).size > IN_MEMORY_LIMIT:
-        return {}, ""
-    proto = to_proto(model, dict.fromkeys(large_tensors(model), DataPlace(IN_MEMORY, 0, 0)))
-    inferred, reason = inferred_graph(proto, without=_refuted_names(model))
-    types: Types = {}
-    if inferred is not None:
-        _collect_nodes(model.graph, model.graph, inferred, types)
-    _, in_functions = infer_in_functions(model, types)
-    return types, reason or in_functions
+    types = model.infer().types
+    for graph in model.graph.and_inner():
+        for value in graph.values.values():
+            known = _most_known(value, types)
+            if known is not None and known != value.declared_type:
+                value.note_type(known)
+    return types_by_name(model)
 
 
-def _refuted_names(model: Model) -> set[str]:
-    return {value.name for value in model.refuted}
-
-
-def _without_weights(source: ModelProto) -> ModelProto:
-    """Copy *source*, declaring large initializers as inputs instead of storing them."""
-    skeleton = ModelProto(ir_version=source.ir_version)
-    skeleton.opset_import.extend(source.opset_import)
-    skeleton.functions.extend(source.functions)
-    graph = skeleton.graph
-    graph.name = source.graph.name
-    graph.node.extend(source.graph.node)
-    graph.value_info.extend(source.graph.value_info)
-    graph.output.extend(source.graph.output)
-    graph.input.extend(source.graph.input)
-    declared = {value.name for value in source.graph.input}
-    graph.initializer.extend(tensor for tensor in source.graph.initializer if _is_small(tensor))
-    large = [(t.name, t.data_type, t.dims) for t in source.graph.initializer if not _is_small(t)]
-    sparse = [(s.values.name, s.values.data_type, s.dims) for s in source.graph.sparse_initializer]
-    graph.input.extend(
-        helper.make_tensor_value_info(name, dtype, without_length(dims))
-        for name, dtype, dims in large + sparse
-        if name not in declared
-    )
-    return skeleton
-
-
-def _is_small(tensor: TensorProto) -> bool:
-    return tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SMALL_TENSOR_BYTES
-
-
-def _collect(graph: Graph, inferred: GraphProto, types: Types) -> None:
-    """Note the types of a graph that was inferred as it was loaded, whatever it is now."""
-    _collect_values(graph, (*inferred.value_info, *inferred.output), types)
-    if graph.source is None:
-        return
-    places = source_of(graph.model).places
-    bodies = [inner for node in graph for inner in node.subgraphs.values()]
-    for inner in bodies:
-        if inner.source is not None:
-            number, name = places[id(inner.source)]
-            _collect(inner, dict(graphs_of(inferred.node[number]))[name], types)
-
-
-def _collect_nodes(graph: Graph, nodes: Iterable[Node], inferred: GraphProto, types: Types) -> None:
-    """Note the types of what *nodes* make, whose messages *inferred* holds in the same order."""
-    _collect_values(graph, (*inferred.value_info, *inferred.output), types)
-    for node, proto in zip(nodes, inferred.node, strict=True) if graph.inner else ():
-        for name, inner in graphs_of(proto):
-            body = node.subgraphs.get(name)  # none where the caller gives it
-            if body is not None:
-                _collect_nodes(body, body, inner, types)
-
-
-def _collect_values(graph: Graph, infos: Iterable[ValueInfoProto], types: Types) -> None:
-    for info in infos:
-        value = graph.values.get(info.name)
-        found = None if value is None else _decoded(info.type.SerializeToString())
-        if value is not None and found is not None:
-            types[value] = found
-
-
-def _explain(error: Exception) -> str:
-    reason = str(error).strip().splitlines()[-1]
-    if isinstance(error, GivenUpError):
-        return f"only declared types are known: {reason}"
-    return f"onnx shape inference failed, only declared types are known: {reason}"
+def _most_known(value: Value, types: Mapping[Value, TensorType]) -> TensorType | None:
+    """Return what is known, with a number for each symbol that turns out to be one."""
+    said, found = value.known_type(), types.get(value)
+    if said is None or found is None or said.shape is None or found.shape is None:
+        return said or found
+    pairs = zip(said.shape, found.shape, strict=True)
+    dims = [old if old is not None and not isinstance(new, int) else new for old, new in pairs]
+    return TensorType(said.dtype, tuple(dims))
 
 
 # Sizes that a model leaves open.

@@ -14,8 +14,8 @@ from onnx import ModelProto, TensorProto
 from onnx.external_data_helper import set_external_data
 
 from dplcli.errors import ModelLoadError, UsageError
-from dplcli.onnx_io.convert import copy_but, load_data
-from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.convert import all_tensors, load_data
+from dplcli.onnx_io.parts import copy_but
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -46,10 +46,8 @@ from dplcli.onnx_io.convert import (
     all_nodes,
     all_scopes,
     decode_attribute,
-    decode_type,
     graphs_of,
 )
-from dplcli.onnx_io.infer import inferred_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,7 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import ModelProto, OperatorSetIdProto, ValueInfoProto
 
-    from dplcli.ir import Dim
+    from dplcli.ir import Dim, Graph, Node
 
     IsGiven = Callable[[FunctionProto, str], bool]
 
@@ -121,7 +119,7 @@ class Scope:
 
     Attributes:
         proto: The message, which stays as it is until :meth:`apply`.
-        types: Infers the types of the values of the main graph and its bodies.
+        types: Reads the main graph, whose values know their types.
         outer: The graph round it, whose values it sees; None for a main graph or a function.
         body: Which body of which node of *outer* it is.
         names: Gives out names that are free here and in all graphs that share names with it.
@@ -131,7 +129,7 @@ class Scope:
     """
 
     proto: GraphProto | FunctionProto
-    types: Callable[[], GraphProto]
+    types: Callable[[], Graph]
     outer: Scope | None = None
     body: Body = (0, "")
 
@@ -159,21 +157,21 @@ class Scope:
         tensor = values[name]
         if tensor is not None:
             return TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
-        return None if self.function else self._known.get(name)
+        value = None if self.function else self.graph.values.get(name)
+        return None if value is None else value.known_type()
 
     @cached_property
-    def inferred(self) -> GraphProto:
-        """The graph with the types that onnx infers for its values."""
+    def graph(self) -> Graph:
+        """The graph with the types of its values."""
         if self.outer is None:
             return self.types()
         number, name = self.body
-        return dict(graphs_of(self.outer.inferred.node[number]))[name]
+        return self.outer.nodes[number].subgraphs[name]
 
     @cached_property
-    def _known(self) -> dict[str, TensorType]:
-        graph = self.inferred
-        infos = (*graph.input, *graph.value_info, *graph.output)
-        return {info.name: known for info in infos if (known := decode_type(info.type))}
+    def nodes(self) -> Sequence[Node]:
+        """Its nodes with the types of their values."""
+        return [*self.graph]
 
     def value_of(self, name: str) -> NDArray[Any] | None:
         """Return the value of a constant that is visible here, unless it is external data."""
@@ -836,7 +834,7 @@ class OpsetRaise:
     Args:
         model: The model, which stays as it is until :meth:`apply`.
         target: The opset to raise it to.
-        types: Infers the types of its values.
+        types: Reads its main graph, whose values know their types.
 
     Attributes:
         target: As given.
@@ -846,7 +844,7 @@ class OpsetRaise:
         raised_functions: The functions that import the standard at an older opset.
     """
 
-    def __init__(self, model: ModelProto, target: int, types: Callable[[], GraphProto]) -> None:
+    def __init__(self, model: ModelProto, target: int, types: Callable[[], Graph]) -> None:
         self.adapted: list[AdaptedNode] = []
         self.refused: list[tuple[str, NotRaisableError]] = []
         self._model = model
@@ -1033,7 +1031,9 @@ class RaisedOpset:
         return f"raised from opset {self.before or 'none'} to {self.after}; adapted: {adapted}"
 
 
-def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> RaisedOpset:
+def raise_opset(
+    proto: ModelProto, version: int, types: Callable[[], Graph], label: str = "the model"
+) -> RaisedOpset:
     """Raise a model and its functions to opset *version* of the standard.
 
     The message is edited in place; if this raises an error it is as it was. The IR version goes
@@ -1044,6 +1044,7 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
     Args:
         proto: The model, of which an IR can be built; external data is neither read nor needed.
         version: The opset to raise it to.
+        types: Reads its main graph, whose values know their types.
         label: What to call the model in messages.
 
     Raises:
@@ -1068,7 +1069,6 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
             hint=f"ask for {before} or a newer one",
         )
     ir_version = proto.ir_version
-    types = cache(lambda: inferred_graph(proto)[0] or proto.graph)
     change = OpsetRaise(proto, version, types)
     if change.refused:
         raise _refusal(change, proto, label, types)
@@ -1087,7 +1087,7 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
 
 
 def _refusal(
-    change: OpsetRaise, proto: ModelProto, label: str, types: Callable[[], GraphProto]
+    change: OpsetRaise, proto: ModelProto, label: str, types: Callable[[], Graph]
 ) -> OpsetError:
     """Say which nodes stand in the way, and how far the model can be raised."""
     before = imported_standard(proto.opset_import) or 0

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import gc
-import re
 import stat
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-import onnx
-import onnx.parser
-import onnx.printer
-import onnx.shape_inference
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -45,10 +38,10 @@ from dplcli.ir import (
     TypeStatement,
     Value,
 )
-from dplcli.ir.model import NO_REMARKS, in_order, is_in_function, record_uses
+from dplcli.ir.model import NO_ATTRIBUTES, followers_last, is_in_function, record_uses
 from dplcli.ir.operators import canonical_domain
 from dplcli.ir.traversal import find_value, outwards
-from dplcli.ir.types import DTYPE_CODES, dtype_name, shared_type
+from dplcli.ir.types import dtype_name, shared_type
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
@@ -68,9 +61,9 @@ from dplcli.onnx_io.convert import (
     placements_of,
     restated,
     shardings_of,
-    varint,
 )
 from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace, place_of
+from dplcli.onnx_io.parts import size_of_texts
 from dplcli.onnx_io.source import Source, proto_of, source_of
 from dplcli.onnx_io.write import (
     encode_graph_remarks,
@@ -78,13 +71,12 @@ from dplcli.onnx_io.write import (
     large_tensors,
     to_proto,
 )
-from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from google.protobuf.message import Message
-    from numpy.typing import NDArray
     from onnx import NodeProto, OperatorSetIdProto
 
 
@@ -105,14 +97,11 @@ class ProtoCodec:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._types: dict[bytes, TensorType | None] = {}
-        self.infer_node = infer.NodeInference().infer  # those of nodes that are alike are known
 
     @staticmethod
     def remarks(node: Node) -> Remarks:
         """Read what a loaded node carries for readers and tools."""
-        proto = proto_of(node)
-        is_plain = not (proto.doc_string or proto.metadata_props or proto.device_configurations)
-        return NO_REMARKS if is_plain and not len(UnknownFieldSet(proto)) else node_remarks(proto)
+        return node_remarks(proto_of(node))
 
     graph_remarks = staticmethod(encode_graph_remarks)
     statement_of = staticmethod(encode_statement_of)
@@ -154,18 +143,10 @@ class ProtoCodec:
             self._types[source] = decode_type(ValueInfoProto.FromString(source).type)
         return self._types[source]
 
-    def infer_types(
-        self, model: Model, *, anew: bool = False
-    ) -> tuple[Mapping[Value, TensorType], str]:
-        """Run onnx's shape inference over the model as it was loaded, or as it is now."""
-        return infer.infer_types_anew(model) if anew else infer.infer_types(model)
-
-    kinds_of_nodes = staticmethod(infer.kinds_of_nodes)
-
     @staticmethod
-    def derived_type(value: Value) -> TensorType | None:
-        """Derive a type by following the arithmetic on sizes; None if the rank does not follow."""
-        return value.graph.model.memory(Knowledge).type_of(value)
+    def inference(model: Model, *, is_anew: bool = False) -> infer.Inference:
+        """Return what infers the types of a model as it is now."""
+        return infer.Inference(model, is_anew=is_anew)
 
     evaluate = staticmethod(infer.evaluate)
 
@@ -256,7 +237,10 @@ def _strict_model() -> type[Message]:
     file.syntax = "proto3"
     pool = DescriptorPool()
     pool.Add(file)
-    return GetMessageClass(pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name))
+    twin: type[Message] = GetMessageClass(
+        pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name)
+    )
+    return twin
 
 
 def _mended(proto: ModelProto, label: str) -> list[str]:
@@ -353,7 +337,7 @@ def _raised(model: Model, opset: int, path: Path) -> Model:
     check_imports(model)
     proto = source_of(model).proto  # the model of it is not needed any more
     with paused_gc():
-        result = raise_opset(proto, opset, str(path))
+        result = raise_opset(proto, opset, lambda: model.graph, str(path))
     if not result.is_changed:
         return model
     raised = model_from_proto(proto, path.parent, str(path))
@@ -481,7 +465,7 @@ def _sort(graph: GraphProto | FunctionProto, label: str) -> bool:
     for index, node in enumerate(nodes):
         for made_by in {maker[name] for name in names_read(node) if name in maker}:
             consumers[made_by].append(index)
-    order = in_order(consumers)
+    order = followers_last(consumers)
     if len(order) < len(nodes):
         culprit = nodes[min(consumers.keys() - set(order))]
         name = culprit.name or next(iter(culprit.output), culprit.op_type)
@@ -495,6 +479,35 @@ def _sort(graph: GraphProto | FunctionProto, label: str) -> bool:
         graph.node.extend([nodes[index] for index in order])
         return True
     return any(inner)
+
+
+_SHORT = 1 << 10
+"""Up to how many bytes what a node says is kept for others while a model is built."""
+
+
+class _Kind(NamedTuple):
+    """What nodes say beside names.
+
+    Attributes:
+        op_type: The operator.
+        domain: Its domain, "" for the standard one.
+        overload: Its overload.
+        attributes: Its attributes, if none of them has a body.
+        is_plain: Whether there is nothing for readers and tools, nor of devices.
+        has_bodies: Whether each node has bodies of its own.
+    """
+
+    op_type: str
+    domain: str
+    overload: str
+    attributes: Mapping[str, Attribute]
+    is_plain: bool
+    has_bodies: bool
+
+
+def _label_of(node: Node) -> str:
+    """Name a node whose outputs are not built yet."""
+    return f"{node.op_type} {node.name or next(filter(None, proto_of(node).output), '')!r}"
 
 
 class _Builder:
@@ -513,8 +526,8 @@ class _Builder:
         self.label = home.label
         self.source = Source(proto, home)
         self.lost: list[tuple[Graph, str, str]] = []
-        self._words: dict[str, str] = {}
         self._statements: dict[bytes, TypeStatement] = {}
+        self._kinds: tuple[dict[bytes, _Kind], dict[bytes, _Kind]] = ({}, {})
         self._attributes: dict[tuple[bool, bytes], Mapping[str, Attribute]] = {}
         self.model = model = Model(ProtoCodec(self.source))
         model.source = self.source
@@ -523,8 +536,6 @@ class _Builder:
         self._fill(model.graph, proto.graph)
         for item in proto.functions:
             self._add_function(item)
-        for root in (model.graph, *(function.body for function in model.functions.values())):
-            record_uses(_in_document_order(root))
         self._protect()
 
     def wrong(self, graph: Graph, reader: str, name: str) -> InvalidModelError:
@@ -600,9 +611,7 @@ class _Builder:
             self._declare(graph, info if is_function else info.name)
         if not is_function:
             self._store(graph, proto)
-        for value in graph.values.values():
-            if value.is_graph_input:
-                graph.inputs.append(value)
+        graph.inputs += [value for value in graph.values.values() if value.is_graph_input]
         self._add_nodes(graph, proto.node)
         for info in proto.output:
             name = info if is_function else info.name
@@ -620,79 +629,97 @@ class _Builder:
         value.is_graph_input = True
 
     def _store(self, graph: Graph, proto: GraphProto) -> None:
-        for tensor in (*proto.initializer, *proto.sparse_initializer):
+        for tensor in (*proto.initializer[:], *proto.sparse_initializer):
             is_sparse = isinstance(tensor, SparseTensorProto)
             name = tensor.values.name if is_sparse else tensor.name
-            value = graph.values.get(name)
-            if value is None:
-                value = graph.values[name] = Value(name, graph)
-            elif value.is_initializer:
+            if name not in graph.values:
+                graph.values[name] = Value(name, graph)
+            value = graph.values[name]
+            if value.is_initializer:
                 raise self._refusal(graph, f"two initializers are named {name!r}")
             value.set_initializer(tensor)
             if not is_sparse:
-                dims = tuple(tensor.dims)
+                dims = tuple(tensor.dims[:])
                 value.type_source = shared_type(dtype_name(tensor.data_type), dims)
 
-    def _add_nodes(self, graph: Graph, protos: Iterable[NodeProto]) -> None:
-        values, words = graph.values, self._words
+    def _add_nodes(self, graph: Graph, protos: Sequence[NodeProto]) -> None:
+        values = graph.values
         unnamed = values.pop("", None)  # an omitted input is none of the graph's
         captured: set[str] = set()
-        is_spread, in_function = bool(self.source.proto.configuration), is_in_function(graph)
-        for number, proto in enumerate(protos):
-            domain, op_type = proto.domain, proto.op_type
-            node = Node(
-                graph,
-                words.setdefault(op_type, op_type),
-                words.setdefault(domain, canonical_domain(domain)) if domain else "",
-                proto.name,
-                proto,
-            )
-            if domain and proto.overload:
-                node.overload = proto.overload
-            read = tuple(map(values.get, proto.input))
-            if None in read:
-                read = tuple([self._value(node, name, captured) for name in proto.input])
-            node.inputs = read
+        kinds = self._kinds[is_in_function(graph)]
+        for number, proto in enumerate(protos[:]):
+            read, made, name = proto.input[:], proto.output[:], proto.name
+            names = [*read, *made, name] if name else [*read, *made]
+            text = proto.SerializeToString()[size_of_texts(names) :]
+            kind = kinds.get(text) or self._kind_of(proto, text, kinds)
+            node = Node(graph, kind.op_type, kind.domain, name, proto)
+            node.overload, node.attributes = kind.overload, kind.attributes
+            if not kind.is_plain:
+                node.remarks = None
+            inputs = tuple(map(values.get, read))
+            if None in inputs:
+                inputs = tuple([self._value(node, name, captured) for name in read])
+            node.inputs = inputs
             graph.append(node)
-            if proto.attribute:
-                text = b"".join([item.SerializeToString() for item in proto.attribute])
-                known = self._attributes.get((in_function, text))
-                if known is None:
-                    self._read_attributes(node, proto, number, (in_function, text))
-                else:  # attributes that are encoded alike are decoded once
-                    node.attributes = known
-            made: list[Value | None] = []
-            for index, name in enumerate(proto.output):
-                if name in values:
-                    label = f"{op_type} {node.name or next(filter(None, proto.output), '')!r}"
-                    raise self._refusal(graph, f"{name!r} is made twice, again by {label}")
-                if name in captured:
-                    self.lost.append((graph, node.op_type, name))
-                value = Value(name, graph, node, index) if name else None
-                if value is not None:
-                    values[name] = value
-                made.append(value)
-            node.outputs = tuple(made)
-            if is_spread and proto.device_configurations:
-                self.model.is_spread = True
+            record_uses((node,))
+            if kind.has_bodies:
+                self._add_bodies(node, proto, number)
+            node.outputs = tuple(
+                [self._make(node, name, index, captured) for index, name in enumerate(made)]
+            )
         if unnamed is not None:
             values[""] = unnamed
+
+    def _make(self, node: Node, name: str, index: int, captured: set[str]) -> Value | None:
+        """Define what a node makes; note that something has read it before."""
+        if not name:
+            return None
+        graph = node.graph
+        if name in graph.values:
+            raise self._refusal(graph, f"{name!r} is made twice, again by {_label_of(node)}")
+        if name in captured:
+            self.lost.append((graph, node.op_type, name))
+        value = graph.values[name] = Value(name, graph, node, index)
+        return value
 
     def _value(self, node: Node, name: str, captured: set[str]) -> Value | None:
         """Return what a name means where a node reads it; note that it means nothing yet."""
         value = find_value(node.graph, name) if name else None
         if value is None and name:
-            proto = node.source
-            label = f"{node.op_type} {node.name or next(filter(None, proto.output), '')!r}"
-            self.lost.append((node.graph, label, name))
+            self.lost.append((node.graph, _label_of(node), name))
         elif value is not None and value.graph is not node.graph:
             captured.add(name)
         return value
 
-    def _read_attributes(
-        self, node: Node, proto: NodeProto, number: int, key: tuple[bool, bytes]
-    ) -> None:
-        """Decode the attributes of a node, and build its bodies."""
+    def _kind_of(self, proto: NodeProto, text: bytes, kinds: dict[bytes, _Kind]) -> _Kind:
+        """Read what a node says beside the names of its values and its own.
+
+        Args:
+            proto: The node.
+            text: What it says, encoded: nodes that are encoded alike share what was read.
+            kinds: What was read already, in functions or outside.
+        """
+        domain, has_devices = proto.domain, bool(proto.device_configurations)
+        if has_devices and self.source.proto.configuration:
+            self.model.is_spread = True
+        is_plain = not (
+            has_devices or proto.doc_string or proto.metadata_props or len(UnknownFieldSet(proto))
+        )
+        overload = proto.overload if domain else ""
+        has_bodies = any(True for _ in graphs_of(proto))
+        attributes = NO_ATTRIBUTES
+        if not has_bodies:
+            in_function = kinds is self._kinds[True]
+            attributes = self._attributes_of(proto, {}, in_function=in_function)
+        kind = _Kind(
+            proto.op_type, canonical_domain(domain), overload, attributes, is_plain, has_bodies
+        )
+        if len(text) <= _SHORT:
+            kinds[text] = kind
+        return kind
+
+    def _add_bodies(self, node: Node, proto: NodeProto, number: int) -> None:
+        """Build the bodies of a node, the *number*-th of its graph, and read its attributes."""
         for name, body in graphs_of(proto):
             if name in node.subgraphs:
                 label = f"{node.op_type} {node.name!r}" if node.name else f"a node {node.op_type}"
@@ -701,12 +728,24 @@ class _Builder:
             node.subgraphs = {**node.subgraphs, name: inner}
             self.source.places[id(body)] = (number, name)
             self._fill(inner, body)
-        node.attributes = {
-            item.name: decode_attribute(item, node.subgraphs, self.source.home, in_function=key[0])
-            for item in proto.attribute
-        }
-        if not node.subgraphs:
-            self._attributes[key] = node.attributes
+        in_function = is_in_function(node.graph)
+        node.attributes = self._attributes_of(proto, node.subgraphs, in_function=in_function)
+
+    def _attributes_of(
+        self, proto: NodeProto, bodies: Mapping[str, Graph], *, in_function: bool
+    ) -> Mapping[str, Attribute]:
+        """Decode attributes; those that are encoded alike are decoded once."""
+        home = self.source.home
+        text = b"".join([item.SerializeToString() for item in proto.attribute])
+        known = None if bodies else self._attributes.get((in_function, text))
+        if known is None:
+            known = {
+                item.name: decode_attribute(item, bodies, home, in_function=in_function)
+                for item in proto.attribute
+            }
+            if not bodies and len(text) <= _SHORT:
+                self._attributes[in_function, text] = known
+        return known
 
     def _state_types(self, graph: Graph, proto: GraphProto | FunctionProto) -> None:
         """Note what the file states of values.
@@ -720,8 +759,7 @@ class _Builder:
                 name = info.name
                 value = values.get(name)
                 if value is not None:
-                    size = len(name.encode())
-                    text = info.SerializeToString()[len(varint(size)) + 1 + size :]  # but its name
+                    text = info.SerializeToString()[size_of_texts([name]) :]
                     known = statements.get(text)
                     if known is None:
                         known = statements[text] = TypeStatement(text, decode_statement)
@@ -757,218 +795,6 @@ class _Builder:
                     value = find_value(graph, name)
                     if value is not None:
                         model.protect(value, "a quantization annotation")
-
-
-def _in_document_order(graph: Graph) -> Iterator[Node]:
-    """Iterate over the nodes of a graph, and behind each over those in its bodies."""
-    for node in graph:
-        yield node
-        for body in node.subgraphs.values():
-            yield from _in_document_order(body)
-
-
-# Models made from scratch: from ONNX text, and from made-up graphs.
-
-
-DEFAULT_OPSET = 21
-_NO_GRAPH = f'<ir_version: 10, opset_import: ["" : {DEFAULT_OPSET}]> empty () => () {{}}\n'
-_DEFAULT_HEADER = f'<ir_version: 10, opset_import: ["" : {DEFAULT_OPSET}]>\n'
-
-
-def model_from_text(text: str, label: str) -> Model:
-    """Read ONNX text; without a header of its own it is of opset 21.
-
-    Raises:
-        InvalidModelError: It is no model; says why.
-    """
-    header = "" if text.lstrip().startswith("<") else _DEFAULT_HEADER
-    return _from_text(header, text, label, "is not a model in ONNX text", is_checked=True)
-
-
-def functions_from_text(text: str, label: str) -> Model:
-    """Read functions in ONNX text, with or without a model before them.
-
-    Raises:
-        InvalidModelError: They are no functions; says why.
-    """
-    header = "" if text.lstrip().startswith("<ir_version") else _NO_GRAPH
-    return _from_text(header, text, label, "is not ONNX text", is_checked=False)
-
-
-_DEEPEST_TEXT = 1000
-"""How deep brackets may nest: the parser of onnx is recursive, and ends the process."""
-
-
-_BRACKET = re.compile(r"[(){}\[\]]")
-
-
-def _from_text(header: str, text: str, label: str, wrong: str, *, is_checked: bool) -> Model:
-    # How deep brackets nest, those in strings and comments included.
-    depth = deepest = 0
-    for bracket in _BRACKET.findall(text):
-        depth += 1 if bracket in "({[" else -1
-        deepest = max(deepest, depth)
-    if deepest > _DEEPEST_TEXT:
-        raise InvalidModelError(f"{label}: {wrong}: it nests deeper than {_DEEPEST_TEXT:,}")
-    try:
-        proto = _parsed(header + text)
-        if is_checked:
-            onnx.checker.check_model(proto)
-    except onnx.parser.ParseError as error:
-        reason = _said_by_parser(error, header.count("\n"))
-        raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
-    except (onnx.checker.ValidationError, ValueError, DecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
-    return model_from_proto(proto, Path(), label)
-
-
-def _parsed(text: str) -> ModelProto:
-    try:
-        return onnx.parser.parse_model(text)
-    except (IndexError, OverflowError, RuntimeError) as error:  # C++ does not hold a number
-        raise ValueError("a number in it is too large") from error
-
-
-_PARSER_SAYS = re.compile(
-    r"\[ParseError at position \(line: (\d+) column: (\d+)\)\]\nError context: (.*)\n(.*)",
-    re.DOTALL,
-)
-_BEFORE, _BEHIND = 40, 20
-
-
-def _said_by_parser(error: onnx.parser.ParseError, lines_before: int) -> str:
-    """Return where and what the parser of onnx objects to; we put lines before the text."""
-    said = error.args[0] if error.args else b""
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-    found = _PARSER_SAYS.fullmatch(text)
-    if found is None:
-        return " ".join(text.split())
-    line, column, what = int(found[1]) - lines_before, int(found[2]), found[4]
-    near = " ".join(found[3][max(column - _BEFORE, 0) : column + _BEHIND].split())
-    return f"line {line}, column {column}, near {near!r}: {' '.join(what.split())}"
-
-
-_UNFIT = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
-
-
-def text_of_model(model: Model) -> str:
-    """Return ONNX text that :func:`model_from_text` reads; opset 21 goes without saying."""
-    text = onnx.printer.to_text(to_proto(model))
-    head, _, rest = text.partition(">\n")
-    is_usual = f'"" : {DEFAULT_OPSET}]' in head
-    lines = (rest if is_usual else f"{' '.join(head.split())}>\n{rest}").splitlines()
-    return "\n".join(line.rstrip() for line in lines)
-
-
-class MadeUpGraph(Protocol):
-    """A graph, by names.
-
-    Attributes:
-        nodes: Its nodes in topological order, each with an operator, inputs, outputs, attributes.
-        inputs: Element type and shape of each input.
-        constants: Its initializers.
-        outputs: Names of what it returns.
-    """
-
-    nodes: list[Any]
-    inputs: dict[str, tuple[str, tuple[int, ...]]]
-    constants: dict[str, NDArray[Any]]
-    outputs: list[str]
-
-
-def node_types(
-    node: Any,  # noqa: ANN401  # as in MadeUpGraph
-    types: Mapping[str, tuple[str, tuple[int, ...]]],
-    constants: Mapping[str, NDArray[Any]],
-    opset: int,
-    *,
-    may_be_empty: bool = False,
-) -> dict[str, tuple[str, tuple[int, ...]]] | None:
-    """Return element type and shape of what a made-up node makes; None if onnx cannot tell.
-
-    What has no elements fits only if it may be empty. Sizes that depend on data are taken for 2.
-    """
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-        read = {name: types[name] for name in node.inputs if name}
-        kinds = {
-            name: onnx.helper.make_tensor_type_proto(DTYPE_CODES[dtype], shape)
-            for name, (dtype, shape) in read.items()
-        }
-        data = {n: onnx.numpy_helper.from_array(constants[n], n) for n in read if n in constants}
-        inferred = infer.infer_outputs(schema, _proto_of(node), kinds, data, {"": opset}, 10)
-    except (*_UNFIT, onnx.defs.SchemaError, RuntimeError, ValueError, TypeError):
-        return None
-    found = {}
-    for name, kind in inferred.items():
-        dims = kind.tensor_type.shape.dim
-        if not kind.tensor_type.HasField("shape"):
-            return None
-        shape = tuple(dim.dim_value if dim.HasField("dim_value") else 2 for dim in dims)
-        if min(shape, default=1) < (not may_be_empty):
-            return None
-        found[name] = (dtype_name(kind.tensor_type.elem_type), shape)
-    return found
-
-
-@cache
-def accepted_types(op_type: str, domain: str, opset: int) -> tuple[frozenset[str], ...]:
-    """Return by formal input which element types an operator takes; none if nobody knows it."""
-    try:
-        schema = onnx.defs.get_schema(op_type, opset, domain)
-    except onnx.defs.SchemaError:
-        return ()
-    names = {"float": "float32", "double": "float64"}
-    texts = [
-        {text.removeprefix("tensor(").removesuffix(")") for text in formal.types}
-        for formal in schema.inputs
-    ]
-    return tuple(frozenset(names.get(text, text) for text in each) for each in texts)
-
-
-def _proto_of(node: Any) -> onnx.NodeProto:  # noqa: ANN401  # as in MadeUpGraph
-    attributes = {
-        name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-        for name, value in node.attributes.items()
-    }
-    return onnx.helper.make_node(
-        node.op_type, node.inputs, node.outputs, domain=node.domain, **attributes
-    )
-
-
-def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
-    """Make a model of a made-up graph; None if operators and shapes do not fit together."""
-    inputs = [
-        onnx.helper.make_tensor_value_info(name, DTYPE_CODES[dtype], shape)
-        for name, (dtype, shape) in graph.inputs.items()
-    ]
-    constants = [onnx.numpy_helper.from_array(a, name) for name, a in graph.constants.items()]
-    try:
-        nodes = list(map(_proto_of, graph.nodes))
-    except (ValueError, TypeError):
-        return None  # an attribute that onnx cannot tell the kind of
-    outputs = [onnx.ValueInfoProto(name=name) for name in graph.outputs]
-    proto = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "made_up", inputs, outputs, constants),
-        opset_imports=[
-            onnx.helper.make_opsetid("", opset),
-            *(onnx.helper.make_opsetid(d, 1) for d in {n.domain: 1 for n in graph.nodes} if d),
-        ],
-        ir_version=10,
-    )
-    if any(map(infer.endangers_inference, nodes)):
-        return None
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
-        types = {info.name: info for info in inferred.graph.value_info}
-        types |= {info.name: info for info in inferred.graph.output}
-        del proto.graph.output[:]
-        proto.graph.output.extend(types[name] for name in graph.outputs)
-        onnx.checker.check_model(proto)  # a full check would only infer the same once more
-    except (*_UNFIT, KeyError):
-        return None
-    return model_from_proto(proto, Path(), "made up")
 
 
 def losses(model: Model, *, in_calls: bool = False) -> list[str]:

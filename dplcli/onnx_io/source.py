@@ -1,4 +1,4 @@
-"""The message that a model was read from: what nodes, graphs and functions of the file look back to.
+"""The message that a model was read from, to which nodes, graphs and functions look back.
 
 Each node, graph and function of a file has the message of it as its ``source``, and nothing changes
 one. So what is not decoded costs nothing, and what no pass has touched is written as it came.
@@ -9,15 +9,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto
+from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 
-from dplcli.onnx_io.convert import ProtoTensor, SparseTensor, fields
+from dplcli.onnx_io.convert import ProtoTensor, SparseTensor, all_tensors
+from dplcli.onnx_io.parts import fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from google.protobuf.message import Message
-    from onnx import ModelProto, TensorProto
+    from onnx import ModelProto
 
     from dplcli.ir import Function, Graph, Model, Node, Tensor
     from dplcli.onnx_io.convert import Home
@@ -47,6 +48,12 @@ class Source:
         """How many bytes the model has."""
         size: int = self.proto.ByteSize()
         return size
+
+    @cached_property
+    def external(self) -> tuple[TensorProto, ...]:
+        """The tensors of which the data lies in files beside the model."""
+        tensors = all_tensors(self.proto)
+        return tuple([each for each in tensors if each.data_location == TensorProto.EXTERNAL])
 
     def tensor(self, proto: TensorProto | SparseTensorProto) -> Tensor:
         """Return a tensor of the file, whose data is not looked at."""
@@ -81,4 +88,4 @@ def header_of(model: Model) -> Any:  # noqa: ANN401  # a ModelProto
 
 
 def _without(proto: Message, left_out: Collection[str]) -> Message:
-    return type(proto).FromString(b"".join(fields(proto, without=left_out)))
+    return type(proto).FromString(fields(proto, without=left_out))

@@ -8,6 +8,7 @@ import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -16,6 +17,7 @@ from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
+    OperatorSetIdProto,
     StringStringEntryProto,
     TensorProto,
     ValueInfoProto,
@@ -26,9 +28,7 @@ from dplcli.files import mode_for, path_of, provisional, temporary_file
 from dplcli.ir import Tensor, TensorType, TypeStatement
 from dplcli.ir.operators import canonical_domain
 from dplcli.ir.types import DTYPE_CODES, is_made_up
-from dplcli.onnx_io import convert
 from dplcli.onnx_io.convert import (
-    DELIMITED,
     ProtoTensor,
     encode_annotation,
     encode_attribute,
@@ -37,7 +37,6 @@ from dplcli.onnx_io.convert import (
     graphs_of,
     node_remarks,
     tensor_to_proto,
-    varint,
 )
 from dplcli.onnx_io.external_data import (
     NOWHERE,
@@ -52,6 +51,7 @@ from dplcli.onnx_io.external_data import (
     total_size,
     write_data,
 )
+from dplcli.onnx_io.parts import MessageParts, RawData, Untouched, delimited, fields
 from dplcli.onnx_io.source import source_of
 from dplcli.onnx_io.strip import strip_file, stripped
 
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from google.protobuf.message import Message
-    from onnx import OperatorSetIdProto
 
     from dplcli.files import Provisional
-    from dplcli.ir import Annotation, Function, Graph, Model, Node, Value
+    from dplcli.ir import Function, Graph, Model, Node, Value
     from dplcli.onnx_io.external_data import ExternalData
+    from dplcli.onnx_io.parts import Part
 
 
 # Messages for what passes have made: functions, bodies, initializers, types.
@@ -102,12 +102,21 @@ def encode_stated_types(graph: Graph) -> list[ValueInfoProto]:
     return [proto for proto in stated if proto is not None]
 
 
-def annotations_of(graph: Graph) -> Iterator[tuple[str, Annotation]]:
-    """Iterate over what is said of how values are quantised, but of those that have gone."""
+def encode_annotations(graph: Graph) -> Iterator[bytes]:
+    """Encode what is said of how values are quantised, but of those that have gone."""
+
+    def is_there(name: str) -> bool:
+        return name in graph.values or name not in graph.erased
+
     told = {name: stated.annotations for name, stated in graph.stated_types.items()}
-    for name, several in (*graph.annotations.items(), *told.items()):
-        if name in graph.values or name not in graph.erased:
-            yield from ((name, annotation) for annotation in several)
+    if isinstance(graph.source, GraphProto):
+        stated = graph.source.quantization_annotation
+        yield from (_bytes(item) for item in stated if is_there(item.tensor_name))
+    else:
+        told = graph.annotations | told
+    for name, several in told.items():
+        if is_there(name):
+            yield from (_bytes(encode_annotation(name, each)) for each in several)
 
 
 @dataclass
@@ -293,7 +302,7 @@ def _write(model: Model, path: Path, outside: Mapping[Tensor, DataPlace]) -> Non
         shutil.copyfile(model.path, path)
         return
     with path.open("wb", buffering=_BUFFER) as file:
-        file.writelines(convert.encode(model_parts(model, outside)))
+        file.writelines(_parts_of(model, outside).encoded())
 
 
 def written_size(model: Model, strip: Collection[str] = ()) -> tuple[int, int]:
@@ -302,17 +311,18 @@ def written_size(model: Model, strip: Collection[str] = ()) -> tuple[int, int]:
     Raises:
         ModelExportError: The model is too large to be stripped.
     """
+    has_data = bool(locations_of(model))
     places = {
-        data: DataPlace(str(number), 0, convert.RawData(data).size)
-        for number, data in enumerate(large_tensors(model) if locations_of(model) else ())
+        data: DataPlace(str(number), 0, RawData(data).size)
+        for number, data in enumerate(large_tensors(model) if has_data else ())
     }
-    parts = model_parts(model, places)
-    used = total_size(places_in(to_proto(model, places))) if locations_of(model) else 0
+    parts = _parts_of(model, places)
+    used = total_size(places_in(ModelProto.FromString(parts.joined()))) if has_data else 0
     if strip:
-        return len(stripped(_joined(parts), strip)[0]), used
+        return len(stripped(parts.joined(), strip)[0]), used
     if model.path is not None and not is_modified(model):
         return model.path.stat().st_size, used
-    return convert.size(parts), used
+    return parts.size, used
 
 
 def is_modified(model: Model) -> bool:
@@ -321,16 +331,16 @@ def is_modified(model: Model) -> bool:
 
 
 def to_proto(model: Model, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> ModelProto:
-    """Return *model* as one message; *outside* as for :func:`model_parts`."""
+    """Return *model* as one message; *outside* says where data that passes have made lies."""
     proto = ModelProto()
-    proto.ParseFromString(_joined(model_parts(model, outside)))
+    proto.ParseFromString(_parts_of(model, outside).joined())
     return proto
 
 
 def large_tensors(model: Model) -> list[Tensor]:
     """List what passes have made that is too large to be held in a file without need."""
     made = (data for graph in model.graphs() for data in made_initializers(graph).values())
-    return [data for data in made if _is_new(data) and convert.RawData(data).size > _SMALL]
+    return [data for data in made if _is_new(data) and RawData(data).size > _SMALL]
 
 
 def _is_new(data: Tensor) -> bool:
@@ -342,215 +352,154 @@ _SMALL = 1 << 10
 """Up to how many bytes what was computed is held in the file, whatever else lies outside."""
 
 
-def _joined(parts: Iterable[convert.Part]) -> bytes:
-    return b"".join(convert.encode(parts))
-
-
-def model_parts(model: Model, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> list[convert.Part]:
-    """Take *model* apart; the concatenation of the parts' bytes is the file.
-
-    What was not edited is encoded from the messages it came in, which stay as they are.
+def _parts_of(model: Model, outside: Mapping[Tensor, DataPlace]) -> MessageParts:
+    """Take *model* apart: what was not edited are the messages it came in, as they are.
 
     Args:
-        model: The model.
+        model: The model, which is not edited until the parts are written.
         outside: Where the data of what passes have made lies, if not in the file.
     """
     header = source_of(model).proto
     writer = _Writer(outside)
-    graph = writer.graph(model.graph)
-    changed = ModelProto()
-    if model.ir_version:
-        changed.ir_version = model.ir_version
-    add_opsets(changed, header.opset_import, model.opset_imports)
-    functions = [_joined(writer.function(item)) for item in model.functions.values()]
-    return [
-        changed.SerializeToString(),
-        *convert.fields(header, without={"ir_version", "opset_import", "graph", "functions"}),
-        convert.header(ModelProto.GRAPH_FIELD_NUMBER, convert.size(graph)),
-        *graph,
-        *convert.embedded(ModelProto.FUNCTIONS_FIELD_NUMBER, functions),
-    ]
+    version = ModelProto(ir_version=model.ir_version) if model.ir_version else ModelProto()
+    parts = MessageParts(version.SerializeToString())
+    parts.fill(
+        header,
+        {
+            "ir_version": (),
+            "opset_import": opsets(header.opset_import, model.opset_imports),
+            "graph": [writer.graph(model.graph)],
+            "functions": map(writer.function, model.functions.values()),
+        },
+    )
+    return parts
 
 
 _BUFFER = 1 << 20
-_SIZES = [bytes([size]) for size in range(128)]
-_INPUT, _OUTPUT, _NAME, _METADATA, _KEY, _VALUE = (
-    bytes([number << 3 | DELIMITED])
-    for number in (
-        NodeProto.INPUT_FIELD_NUMBER,
-        NodeProto.OUTPUT_FIELD_NUMBER,
-        NodeProto.NAME_FIELD_NUMBER,
-        NodeProto.METADATA_PROPS_FIELD_NUMBER,
-        StringStringEntryProto.KEY_FIELD_NUMBER,
-        StringStringEntryProto.VALUE_FIELD_NUMBER,
-    )
-)
-"""The tags of the fields of a node that are written by hand."""
-_GRAPH_INPUT = GraphProto.INPUT_FIELD_NUMBER
-_GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
-_GRAPH_SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
-_GRAPH_ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
-_GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
-_ONE_BY_ONE = {"node", "input", "value_info", "initializer", "sparse_initializer"}
-"""The fields of a graph of which some items may be left out."""
-_TENSOR_RAW = TensorProto.RAW_DATA_FIELD_NUMBER
 
 
-def add_opsets(
-    proto: ModelProto | FunctionProto,
-    stated: Iterable[OperatorSetIdProto],
-    opset_imports: Mapping[str, int],
-) -> None:
-    """List the opsets that are in force: those of the file first, each as it was written."""
+def opsets(stated: Iterable[OperatorSetIdProto], in_force: Mapping[str, int]) -> Iterator[bytes]:
+    """Encode the opsets that are in force: those of the file first, each as it was written."""
     listed = set()
     for opset in stated:
         domain = canonical_domain(opset.domain)
-        if domain in opset_imports:
-            proto.opset_import.add().CopyFrom(opset)
-            proto.opset_import[-1].version = opset_imports[domain]
+        if domain in in_force:
             listed.add(domain)
-    for domain, version in opset_imports.items():
+            changed = OperatorSetIdProto.FromString(_bytes(opset))
+            if changed.version != in_force[domain]:
+                changed.version = in_force[domain]
+            yield _bytes(changed)
+    for domain, version in in_force.items():
         if domain not in listed:
-            proto.opset_import.add(domain=domain, version=version)
+            yield _bytes(OperatorSetIdProto(domain=domain, version=version))
 
 
 class _Writer:
     """Encodes the graphs of one model, which is not edited meanwhile.
 
     Args:
-        source: The file that it was read from.
         outside: Where the data of what passes have made lies, if not in the file.
     """
 
     def __init__(self, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> None:
         self._outside = outside
-        self._attributes: dict[tuple[object, ...], bytes] = {}
+        self._alike: dict[tuple[object, ...], bytes] = {}
 
-    def graph(self, graph: Graph) -> list[convert.Part]:
-        """Encode a graph: nodes, then what it states of itself, then what it declares."""
-        parts: list[convert.Part] = [*self._nodes(graph, GraphProto.NODE_FIELD_NUMBER)]
-        if isinstance(graph.source, GraphProto):
-            but = {"quantization_annotation"} if graph.modified else set[str]()
-            parts += convert.fields(graph.source, without=but | _ONE_BY_ONE)
-            parts += self._declared(graph, graph.source)
-        else:
-            # Encode the interface of a body made by a pass, and the types that are stated in it.
-            proto = GraphProto(name=graph.name)
-            proto.input.extend(map(_value_info, graph.inputs))
-            proto.output.extend(map(_value_info, graph.outputs))
-            interface = {*graph.inputs, *graph.outputs}
-            proto.value_info.extend(
-                _value_info(value)
-                for value in graph.values.values()
-                if value not in interface and isinstance(value.type_source, (TypeStatement, bytes))
-            )
-            source = proto
-            parts += convert.fields(source, without={"input", "value_info"})
-            parts.append(self.remarks(graph))
-            parts += convert.embedded(_GRAPH_INPUT, map(_bytes, source.input))
-            parts += convert.embedded(_GRAPH_VALUE_INFO, map(_bytes, source.value_info))
+    def graph(self, graph: Graph) -> MessageParts:
+        """Encode a graph, without what edits have taken out, and with what they have added."""
+        source = graph.source if isinstance(graph.source, GraphProto) else _made_graph(graph)
+        made = made_initializers(graph) if graph.modified else {}
+        inputs = {value.name for value in graph.inputs}
+        gone = graph.dropped - graph.values.keys() | made.keys()
+        untold = graph.erased - graph.values.keys() | graph.stated_types.keys()
+        sparse = (item for item in source.sparse_initializer if item.values.name not in gone)
+        replaced: dict[str, Iterable[Part]] = {
+            "node": map(self.node, graph),
+            "input": [_bytes(info) for info in source.input if info.name in inputs],
+            "initializer": chain(
+                (Untouched(item) for item in source.initializer if item.name not in gone),
+                (self._initializer(*item) for item in made.items()),
+            ),
+            "sparse_initializer": map(Untouched, sparse),
+        }
         if graph.modified:
-            for name, data in made_initializers(graph).items():
-                parts += self._initializer(name, data)
-            parts += convert.embedded(_GRAPH_VALUE_INFO, map(_bytes, encode_stated_types(graph)))
-            annotations = [encode_annotation(*item) for item in annotations_of(graph)]
-            parts += convert.embedded(_GRAPH_ANNOTATION, map(_bytes, annotations))
+            kept = (_bytes(info) for info in source.value_info if info.name not in untold)
+            replaced["value_info"] = chain(kept, map(_bytes, encode_stated_types(graph)))
+            replaced["quantization_annotation"] = encode_annotations(graph)
+        parts = MessageParts()
+        parts.fill(source, replaced)
+        if graph.source is None:
+            parts.add(encode_graph_remarks(graph))
         return parts
 
-    def remarks(self, graph: Graph) -> bytes:
-        """Encode what a body carries beside what dpl has words for."""
-        like = graph.likeness if graph.source is None else graph.source
-        if not isinstance(like, GraphProto):
-            return like if isinstance(like, bytes) else b""
-        return b"".join(convert.fields(like, without=_OF_BODIES))
-
-    def _initializer(self, name: str, data: Tensor) -> list[convert.Part]:
+    def _initializer(self, name: str, data: Tensor) -> MessageParts:
         """Encode an initializer made by a pass, or where its data lies."""
-        parts: list[convert.Part]
         place = self._outside.get(data)
         if place is None and not _is_new(data):
-            parts = [_bytes(tensor_to_proto(data, name))]
-        else:
-            head = TensorProto(name=name, data_type=DTYPE_CODES[data.dtype], dims=data.shape)
-            if place is not None:
-                refer(head, place)
-            raw = convert.RawData(data)
-            rest = () if place is not None else (convert.header(_TENSOR_RAW, raw.size), raw)
-            parts = [_bytes(head), *rest]
-        return [convert.header(_GRAPH_INITIALIZER, convert.size(parts)), *parts]
+            return MessageParts(_bytes(tensor_to_proto(data, name)))
+        head = TensorProto(name=name, data_type=DTYPE_CODES[data.dtype], dims=data.shape)
+        if place is not None:
+            refer(head, place)
+        parts = MessageParts(_bytes(head))
+        if place is None:
+            parts.embed(TensorProto.RAW_DATA_FIELD_NUMBER, [RawData(data)])
+        return parts
 
-    @staticmethod
-    def _declared(graph: Graph, source: GraphProto) -> Iterator[bytes]:
-        """Write what a graph of the file declares and still has."""
-        made = made_initializers(graph).keys() if graph.modified else set[str]()
-        gone = graph.dropped - graph.values.keys() | made
-        untold = graph.erased - graph.values.keys() | graph.stated_types.keys()
-        inputs = {value.name for value in graph.inputs}
-        sparse = (item for item in source.sparse_initializer if item.values.name not in gone)
-        for number, kept in (
-            (_GRAPH_INPUT, (info for info in source.input if info.name in inputs)),
-            (_GRAPH_VALUE_INFO, (info for info in source.value_info if info.name not in untold)),
-            (_GRAPH_INITIALIZER, (item for item in source.initializer if item.name not in gone)),
-            (_GRAPH_SPARSE, sparse),
-        ):
-            yield from convert.embedded(number, map(_bytes, kept))
-
-    def function(self, function: Function) -> list[convert.Part]:
-        body = function.body
-        if not isinstance(function.source, FunctionProto):
-            # Encode a function made by a pass, without its nodes.
-            proto = FunctionProto(domain=function.domain, name=function.name)
-            proto.input.extend(value.name for value in function.body.inputs)
-            proto.output.extend(value.name for value in function.body.outputs)
-            proto.attribute.extend(function.attributes)
+    def function(self, function: Function) -> bytes:
+        """Encode a function, whose body may have been edited."""
+        body, source = function.body, function.source
+        if not isinstance(source, FunctionProto):
+            source = FunctionProto(domain=function.domain, name=function.name)
+            source.input.extend(value.name for value in body.inputs)
+            source.output.extend(value.name for value in body.outputs)
+            source.attribute.extend(function.attributes)
             for key, value in function.metadata.items():
-                proto.metadata_props.add(key=key, value=value)
-            source = proto
-            infos: list[ValueInfoProto] = []
+                source.metadata_props.add(key=key, value=value)
         elif not any(inner.modified for inner in body.and_inner()):
-            return [_bytes(function.source)]
-        else:
-            source = function.source
-            gone = (body.erased - body.values.keys()) | body.stated_types.keys()
-            infos = [info for info in source.value_info if info.name not in gone]
-        changed = FunctionProto()
-        add_opsets(changed, source.opset_import, body.opset_imports)
-        changed.value_info.extend(infos)
-        changed.value_info.extend(encode_stated_types(body))
-        return [
-            *self._nodes(body, FunctionProto.NODE_FIELD_NUMBER),
-            *convert.fields(source, without={"opset_import", "value_info", "node"}),
-            changed.SerializeToString(),
-        ]
-
-    def _nodes(self, graph: Graph, field: int) -> Iterator[bytes]:
-        """Encode the nodes of a graph."""
-        return convert.embedded(
-            field,
-            (
-                self.node(node)
-                if node.source is None or node.rewired or node.subgraphs
-                else node.source.SerializeToString()  # type: ignore[attr-defined]  # a NodeProto
-                for node in graph
-            ),
+            return _bytes(source)
+        gone = (body.erased - body.values.keys()) | body.stated_types.keys()
+        kept = (info for info in source.value_info if info.name not in gone)
+        parts = MessageParts()
+        parts.fill(
+            source,
+            {
+                "node": map(self.node, body),
+                "opset_import": opsets(source.opset_import, body.opset_imports),
+                "value_info": map(_bytes, chain(kept, encode_stated_types(body))),
+            },
         )
+        return parts.joined()
 
     def node(self, node: Node) -> bytes:
+        """Encode a node, whose bodies may have been edited."""
         source = node.source
         if isinstance(source, NodeProto):
-            if node.rewired:
-                # Let a copy read and make what the node does now.
-                source = NodeProto.FromString(source.SerializeToString())
-                del source.input[:], source.output[:]
-                source.input.extend(map(_name, node.inputs))
-                source.output.extend(map(_name, node.outputs))
-            return self._with_bodies(node, source) if node.subgraphs else _bytes(source)
-        parts = [_field(_INPUT, _name(value).encode()) for value in node.inputs]
-        parts += [_field(_OUTPUT, _name(value).encode()) for value in node.outputs]
+            data = _bytes(source)
+            if not node.rewired and not node.subgraphs:
+                return data
+        else:
+            data = self._made(node)
+        edited = {
+            name: body
+            for name, body in node.subgraphs.items()
+            if any(inner.modified for inner in body.and_inner())
+        }
+        if not edited and not node.rewired:
+            return data
+        copy = NodeProto.FromString(data)
+        del copy.input[:], copy.output[:]
+        copy.input.extend(map(_name, node.inputs))
+        copy.output.extend(map(_name, node.outputs))
+        for name, body in graphs_of(copy) if edited else ():
+            if name in edited:
+                body.ParseFromString(self.graph(edited[name]).joined())
+        return _bytes(copy)
+
+    def _made(self, node: Node) -> bytes:
+        """Encode a node made by a pass: many share all but their names."""
         remarks = node.remarks
-        # many nodes share operator and attributes
         alike = (id(node.attributes), node.op_type, node.domain, node.overload, remarks.doc)
-        known = self._attributes.get(alike)
+        known = self._alike.get(alike)
         if known is None:
             proto = NodeProto(op_type=node.op_type)
             proto.attribute.extend(encode_attribute(*item) for item in node.attributes.items())
@@ -558,30 +507,40 @@ class _Writer:
             for name, text in texts.items():
                 if text:
                     setattr(proto, name, text)
-            known = self._attributes[alike] = _bytes(proto)
-        parts += (_field(_NAME, node.name.encode()), known)
-        for key, text in remarks.metadata.items():
-            entry = _field(_KEY, key.encode()) + _field(_VALUE, text.encode())
-            parts.append(_field(_METADATA, entry))
-        if remarks.rest:
-            parts.append(_rest(remarks.rest))
-        data = b"".join(parts)
-        return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
+            known = self._alike[alike] = _bytes(proto)
+        metadata = [
+            delimited(_KEY, key.encode()) + delimited(_VALUE, text.encode())
+            for key, text in remarks.metadata.items()
+        ]
+        parts = (
+            delimited(_INPUT, *[_name(value).encode() for value in node.inputs]),
+            delimited(_OUTPUT, *[_name(value).encode() for value in node.outputs]),
+            delimited(_NAME, node.name.encode()),
+            known,
+            delimited(_METADATA, *metadata),
+            _rest(remarks.rest) if remarks.rest else b"",
+        )
+        return b"".join(parts)
 
-    def _with_bodies(self, node: Node, source: NodeProto) -> bytes:
-        """Encode a node whose bodies may have been edited."""
-        edited = {
-            name: body
-            for name, body in node.subgraphs.items()
-            if any(inner.modified for inner in body.and_inner())
-        }
-        if not edited:
-            return _bytes(source)
-        copy = NodeProto.FromString(_bytes(source))
-        for name, body in graphs_of(copy):
-            if name in edited:
-                body.ParseFromString(_joined(self.graph(edited[name])))
-        return _bytes(copy)
+
+_INPUT, _OUTPUT = NodeProto.INPUT_FIELD_NUMBER, NodeProto.OUTPUT_FIELD_NUMBER
+_NAME, _METADATA = NodeProto.NAME_FIELD_NUMBER, NodeProto.METADATA_PROPS_FIELD_NUMBER
+_KEY = StringStringEntryProto.KEY_FIELD_NUMBER
+_VALUE = StringStringEntryProto.VALUE_FIELD_NUMBER
+
+
+def _made_graph(graph: Graph) -> GraphProto:
+    """Encode the interface of a body made by a pass, and the types that are stated in it."""
+    proto = GraphProto(name=graph.name)
+    proto.input.extend(map(_value_info, graph.inputs))
+    proto.output.extend(map(_value_info, graph.outputs))
+    interface = {*graph.inputs, *graph.outputs}
+    proto.value_info.extend(
+        _value_info(value)
+        for value in graph.values.values()
+        if value not in interface and isinstance(value.type_source, (TypeStatement, bytes))
+    )
+    return proto
 
 
 _OF_BODIES = {"name", "input", "output", "value_info", "quantization_annotation", "node"}
@@ -601,19 +560,17 @@ def _rest(encoded: bytes) -> bytes:
         return b""
 
 
-def _field(tag: bytes, content: bytes) -> bytes:
-    size = len(content)
-    return tag + (_SIZES[size] if size < len(_SIZES) else varint(size)) + content
-
-
 def encode_function(function: Function) -> bytes:
     """Return the serialised ``FunctionProto`` of one function as it is now."""
-    return _joined(_Writer().function(function))
+    return _Writer().function(function)
 
 
 def encode_graph_remarks(graph: Graph) -> bytes:
     """Return what a body, or what it is a copy of, carries for readers and tools."""
-    return _Writer().remarks(graph)
+    like = graph.likeness if graph.source is None else graph.source
+    if not isinstance(like, GraphProto):
+        return like if isinstance(like, bytes) else b""
+    return fields(like, without=_OF_BODIES)
 
 
 def encode_statement_of(value: Value) -> bytes:

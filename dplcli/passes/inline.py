@@ -25,7 +25,7 @@ from dplcli.ir.types import GRAPH_KINDS, PLAIN_KINDS, contradicts, is_made_up
 from dplcli.keys import keys
 from dplcli.passes.forms import bodies_in_form
 from dplcli.passes.records import CallRecord, align, read_call
-from dplcli.passes.rewriter import GraphRewriter, claim, in_order, reachable, unique
+from dplcli.passes.rewriter import GraphRewriter, claim, lowest_rank_first, reachable, unique
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -691,7 +691,7 @@ class _Inliner:
         stated, declared = inner.stated_type, inner.declared_type
         if stated is None or inner in self.graph.model.refuted or outer.type_source is not None:
             return None
-        inferred = outer.inferred_type()
+        inferred = outer.known_type()
         if declared is None or declared.shape is None:
             return stated
         if inferred is not None and contradicts(declared, inferred):
@@ -825,7 +825,7 @@ def arrange(graph: Graph, places: Mapping[str, int]) -> None:
         makers = [v.producer for v in read if v.graph is graph and v.producer is not None]
         needs[node] = dict.fromkeys(makers)
     ranks = {node: (place, rank) for rank, (node, place) in enumerate(wanted.items())}
-    ordered = in_order(needs, ranks)
+    ordered = lowest_rank_first(needs, ranks)
     if ordered != list(wanted):
         graph.arrange(ordered)
         graph.modified = True

@@ -405,7 +405,7 @@ def number_at(node: Node, slot: int, value: Value) -> int | float | None:
     """Return the number that input *slot* of *node* is, if it says what the node computes."""
     slots = () if node.domain else NUMBER_SLOTS.get(node.op_type, ())
     tensor = behind_identities(value).constant
-    if tensor is None or tensor.size != 1 or (slots is not None and slot not in slots):
+    if tensor is None or tensor.size != 1 or slot not in slots:
         return None
     scalar = tensor.numpy().reshape(-1)[0]
     if scalar.dtype.kind in "iub":

@@ -37,8 +37,8 @@ from dplcli.passes.rewriter import (
     GraphRewriter,
     attribute_key,
     claim,
-    in_order,
     inherit_devices,
+    lowest_rank_first,
     nodes_run_by,
     object_to_devices,
 )
@@ -303,7 +303,7 @@ def arranged(
     }
     order: list[Node] = []
     latest: Node | None = None
-    for node in in_order(makers, {node: (number,) for node, number in rank.items()}):
+    for node in lowest_rank_first(makers, {node: (number,) for node, number in rank.items()}):
         if latest is not None and rank[node] < rank[latest]:
             places[latest].moved[node.first_output] = rank[latest] - rank[node]
         elif node in rows:

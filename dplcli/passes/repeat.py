@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from dplcli.analysis.numbering import Numbers
 from dplcli.dpl.pattern import is_op
 from dplcli.dpl.rule import Match, PatternRule
-from dplcli.ir.model import in_order as kahn_order
+from dplcli.ir.model import followers_last
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import users
 from dplcli.keys import keys
@@ -36,7 +36,7 @@ from dplcli.passes.rewriter import (
     GraphRewriter,
     attribute_key,
     claim,
-    in_order,
+    lowest_rank_first,
     object_to_devices,
     raise_ir_version,
     reachable,
@@ -931,7 +931,7 @@ def gathered(index: RepeatIndex, blocks: Sequence[Sequence[Row]]) -> list[list[i
             for user in readers_of(index, node):
                 if owner[user] != owner[node]:
                     needs[owner[user]].add(owner[node])
-        order = in_order(needs, {group: (group,) for group in needs})
+        order = lowest_rank_first(needs, {group: (group,) for group in needs})
         orders.append([node for group in order for node in group_of.get(group, [group])])
     return sorted(orders)
 
@@ -947,13 +947,13 @@ def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
             if owner[user] != owner[node]:
                 below[owner[node]].add(owner[user])
     # what cannot be sorted lies on a cycle or behind one; of that, what cannot be sorted upwards
-    sorted_down = kahn_order(below)
+    sorted_down = followers_last(below)
     remaining = set(below).difference(sorted_down)
     above: dict[int, set[int]] = {unit: set() for unit in remaining}
     for unit in remaining:
         for user in below[unit] & remaining:
             above[user].add(unit)
-    sorted_up = kahn_order(above)
+    sorted_up = followers_last(above)
     remaining.difference_update(sorted_up)
     return {group for group, name in names.items() if name in remaining}
 

@@ -64,7 +64,7 @@ def reachable(starts: Iterable[Item], near: Callable[[Item], Iterable[Item]]) ->
     return reached
 
 
-def in_order(
+def lowest_rank_first(
     needs: Mapping[Item, Iterable[Item]], rank: Mapping[Item, tuple[int, ...]]
 ) -> list[Item]:
     """Sort items so that each follows what it needs.

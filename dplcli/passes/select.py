@@ -825,7 +825,7 @@ def measure(
     def shape_of(value: Value) -> Shape | None:
         kind = types.get(value)
         if kind is None:
-            kind = value.inferred_type() if model.kinds else value.declared_type
+            kind = value.known_type() if model.kinds else value.declared_type
         return None if kind is None else kind.shape
 
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}

@@ -336,7 +336,7 @@ def _on_types(model: Model, selection: Selection) -> str:
     failed = [trace.mismatch for trace in nearest if trace is not None and trace.mismatch]
     wanted: Counter[tuple[str, str]] = Counter()
     for miss in failed:
-        kind = None if miss.at is None else miss.at.inferred_type()
+        kind = None if miss.at is None else miss.at.known_type()
         dtypes = miss.part.dtypes if isinstance(miss.part, TypedPattern) else None
         if dtypes and kind is not None and kind.dtype not in dtypes:
             wanted[" or ".join(dtypes), str(kind.dtype)] += 1

@@ -9,10 +9,9 @@ from dplcli.escaping import inert, one_line
 from dplcli.ir.model import is_exact
 from dplcli.ir.operators import flops
 from dplcli.onnx_io import check_sizes, load_model, open_sizes
-from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
+from dplcli.onnx_io.infer import infer_for_sizes
 from dplcli.outcomes import ViewOutcome
 from dplcli.settings import RepeatSettings
-from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ def inspect(model_path: Path) -> Model:
         DplError: The file is no model.
     """
     model = load_model(model_path)
-    model.check_statements()
+    model.infer()
     return model
 
 
@@ -47,7 +46,6 @@ def view(
         UsageError: No input has such a dimension.
     """
     model = inspect(model_path)
-    model.inferred_types()
     from dplcli.passes.repeat import find_layers  # noqa: PLC0415  # only for a drawing
     from dplcli.verify.check import sizes_and_shapes  # noqa: PLC0415  # only for a drawing
 
@@ -60,7 +58,7 @@ def view(
         types, _ = exact_types(model, given)
 
     def shape_of(value: Value) -> Shape | None:
-        kind = types.get(value) or value.inferred_type()
+        kind = types.get(value) or value.known_type()
         return None if kind is None else kind.shape
 
     costs = {node: flops(node, shape_of) for graph in model.graphs() for node in graph}
@@ -81,14 +79,11 @@ _LAYERS = RepeatSettings(min_repeats=3, min_nodes=20, min_saving=0.5)
 def _is_inferred(model: Model) -> bool:
     """Tell whether inference found all sizes, so that nothing is left to derive."""
     outputs = (v for g in model.graphs() for node in g for v in node.outputs if v is not None)
-    return all(is_exact(value.inferred_type()) for value in outputs)
+    return all(is_exact(value.known_type()) for value in outputs)
 
 
 def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
     """Find the types of a loaded model's values, for inputs of given sizes.
-
-    onnx infers a whole model and follows some of the arithmetic that exporters do with shapes. It
-    gives up at other arithmetic (Div, Where, Range, …); dpl derives what is left open.
 
     Args:
         model: The model, as it was loaded.
@@ -101,24 +96,13 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     Raises:
         UsageError: No input has such a dimension.
     """
-    types: dict[Value, TensorType] = {}
-    problem = ""
     if sizes:
-        types, problem = infer_types_for_sizes(model, sizes)
-    elif model.kinds:
+        inference = infer_for_sizes(model, sizes)
+        return inference.types, inference.problem
+    if model.kinds or (not model.functions and all(map(_is_stated, model.graph.and_inner()))):
         return {}, ""  # every type is known
-    elif not all(map(_is_stated, model.graph.and_inner())):
-        types = dict(model.inferred_types())
-    elif not model.functions:
-        return {}, ""  # everything is stated
-    knowledge = Knowledge(types)
-    for graph in model.graph.and_inner():
-        knowledge.complete(graph)
-    _, in_functions = infer_in_functions(model, types)
-    for function in model.functions.values():
-        for graph in function.body.and_inner():
-            knowledge.complete(node for node in graph if not node.has_references)
-    return types, problem or in_functions
+    found = model.infer()
+    return dict(found.types), found.problem
 
 
 def _is_stated(graph: Graph) -> bool:

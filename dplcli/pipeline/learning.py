@@ -41,7 +41,7 @@ from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import FIRST_OPSET, MOVED
 from dplcli.ir.types import DTYPE_NAMES, Tensor
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
-from dplcli.onnx_io.read import model_from_text, text_of_model
+from dplcli.onnx_io.scratch import model_from_text, text_of_model
 from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome
 from dplcli.passes import learn
 from dplcli.passes.learn import PatternNames, leaf_word, node_word, shortest

@@ -44,7 +44,7 @@ from dplcli.ir.types import Tensor, dtype_name
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.infer import objection_to
-from dplcli.onnx_io.read import DEFAULT_OPSET, build_model, model_from_text, text_of_model
+from dplcli.onnx_io.scratch import DEFAULT_OPSET, build_model, model_from_text, text_of_model
 from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite

@@ -13,7 +13,7 @@ from dplcli.dpl.rule import POLICIES, with_policies
 from dplcli.dpl.text import check_roots, read_pattern
 from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageError, did_you_mean
 from dplcli.onnx_io import OnnxSchemas, load_model
-from dplcli.onnx_io.read import functions_from_text
+from dplcli.onnx_io.scratch import functions_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -18,7 +18,7 @@ import numpy as np
 from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch, sketches
 from dplcli.ir import operators
 from dplcli.ir.types import DTYPE_CODES, Tensor
-from dplcli.onnx_io.read import accepted_types, node_types
+from dplcli.onnx_io.scratch import accepted_types, node_types
 from dplcli.pipeline.wishes import Wishes, stated_numbers, wishes_of
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from dplcli.report.document import (
     key_of,
     read_place,
 )
-from dplcli.report.layout import Group, Text, TextTable, joined
-from dplcli.report.tables import few, note
+from dplcli.report.layout import Group, Heading, Text, TextTable, joined
+from dplcli.report.tables import few, finding_line, note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
     for each in entries:
         rules = "" if each.rules is None else str(each.rules)
         table.add_row(each.name, each.origin, each.target, rules, each.doc)
-    return Document(text=table, of=CatalogList(entries))
+    return Document(said=table, of=CatalogList(entries))
 
 
 def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
@@ -112,7 +112,7 @@ def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
         if rule.opsets != (None, None):
             lines.append(f"opsets {_opset_range(rule)}")
         parts += [Text(f"  {line}") for line in lines]
-    return Document(text=Group(*parts), of=RuleList(tuple(map(ShownRule, rules))))
+    return Document(said=Group(*parts), of=RuleList(tuple(map(ShownRule, rules))))
 
 
 def _opset_range(rule: Rule) -> str:
@@ -127,21 +127,15 @@ def problems_document(catalogs: Sequence[str], problems: Sequence[Problem]) -> D
     """Report on what ``dpl patterns check`` found."""
     errors = sum(problem.severity == "error" for problem in problems)
     verdict, lines = "No problems found", [Text("No problems found.")]
-    styles = {"error": "red", "warning": "yellow"}
     if problems:
         verdict = f"{errors} of {len(problems)} are errors"
         count = f"{counted(errors, 'error')}, {counted(len(problems) - errors, 'warning')}."
         lines = [
-            *(
-                joined(f"{p.place}: " * bool(p.place), (p.severity, styles[p.severity])).append(
-                    f": {p.rule}: {p.message}"
-                )
-                for p in problems
-            ),
+            *(finding_line(p.place, p.severity, p.rule, p.message) for p in problems),
             Text(count),
         ]
     return Document(
-        text=Group(*lines),
+        said=Group(*lines),
         of=ProblemList(errors, problems),
         command="dpl patterns check",
         subject=", ".join(catalogs),
@@ -178,13 +172,14 @@ def unreadable_document(command: str, catalogs: Sequence[str], error: DplError) 
         subject=", ".join(catalogs),
         ok=False,
         verdict="A catalogue cannot be read",
+        said=Group(*(each.line for each in findings)),
         failures=tuple(mistake.message for mistake in mistakes),
         findings=tuple(findings),
     )
 
 
-def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose: bool) -> Document:
-    """Report on what ``dpl patterns test`` tried; *verbose* also lists what passed."""
+def trials_document(catalogs: Sequence[str], trials: Sequence[Trial]) -> Document:
+    """Report on what ``dpl patterns test`` tried."""
     wrong = [trial for trial in trials if trial.verdict in {"failed", "not tried"}]
     counts = Counter(trial.verdict for trial in trials)
     verdict = f"{counts['passed']} passed, {counts['failed']} failed"
@@ -195,8 +190,7 @@ def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose
         return Group(*_trial_parts(trials, verbose=verbose), *end, Text(), Text(f"{verdict}."))
 
     return Document(
-        text=said(verbose=verbose),
-        full=partial(said, verbose=True),
+        said=said,
         of=TrialList(counts["failed"], counts["not tried"], trials),
         command="dpl patterns test",
         subject=", ".join(catalogs),
@@ -260,7 +254,7 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     rows = [
         (name, *(str(of_rule[figure]) for figure in figures)) for name, of_rule in counts.items()
     ]
-    parts: list[Part] = [TextTable("rule", *figures, right=figures, rows=rows)]
+    parts: list[Part] = [TextTable("rule", *figures, right=figures, rows=rows, title="Rules")]
     for trial in trials if verbose or len(counts) <= _FEW_RULES else ():
         if trial.tried:
             said = [*trial.tried, *(f"note: {note}" for note in trial.notes)]
@@ -304,7 +298,7 @@ def contract_document(contract: Contract) -> Document:
     parts += [Text(f"{rule}: {note}", style="yellow") for rule, note in contract.notes.items()]
     while parts and isinstance(parts[-1], Text) and not parts[-1].plain:
         parts.pop()
-    return Document(text=Group(*parts), of=contract)
+    return Document(said=Group(*parts), of=contract)
 
 
 def _heading(function: FunctionContract) -> Part:
@@ -357,23 +351,19 @@ def _some(listed: AttributeContract | PortContract) -> str:
 # Explanations: what became of each rule, or what each rule says of one node.
 
 
-def explain_document(
-    outcome: ExplainOutcome, *, file: Path | None = None, verbose: bool
-) -> Document:
-    """Report on why rules match where they do; *verbose* shows whole patterns.
+def explain_document(outcome: ExplainOutcome, *, file: Path | None = None) -> Document:
+    """Report on why rules match where they do.
 
     Args:
         outcome: What was found.
         file: The model, for a picture.
-        verbose: Whether to show whole patterns.
     """
     matching = sum(item.matched > 0 for item in outcome.rules)
     verdict = f"{matching} of {counted(len(outcome.rules), 'rule')} matched"
     if not outcome.rules:
         verdict = f"{outcome.verdicts[0].node.op_type} {outcome.verdicts[0].node.label}"
     return Document(
-        text=_explanation_text(outcome, verbose=verbose),
-        full=partial(_explanation_text, outcome, verbose=True),
+        said=partial(_explanation_text, outcome),
         of=outcome,
         command="dpl explain",
         subject=outcome.label,
@@ -434,20 +424,30 @@ _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": ("."
 def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
     """Return a table of the rules and the nearest miss of each, or the verdicts on one node."""
     parts: list[Part] = []
-    if outcome.rules:
-        shown = outcome.rules if verbose else _shown(outcome.rules)
-        parts += [_summary(shown)] if shown else []
-        if hidden := len(outcome.rules) - len(shown):
-            ops = Counter(op for item in outcome.rules for op in item.missing)
-            most = few([f"{op} ({count})" for op, count in ops.most_common()], _MOST_LACKED)
-            text = f"{counted(hidden, 'other rule')} cannot match: the model lacks {most}"
-            parts.append(Text(f"{text} (--verbose lists the rules)."))
-        for item in shown:
-            parts += _details(item, verbose=verbose)
+    shown = _shown(outcome.rules)
+    if summed := outcome.rules if verbose else shown:
+        parts.append(_summary(summed))
+    if len(shown) < len(outcome.rules):
+        parts += _lacking(outcome.rules, verbose=verbose)
+    for item in shown:
+        parts += _details(item, verbose=verbose)
     for number, verdict in enumerate(outcome.verdicts):
         parts += [Text()] if number else []
         parts += _verdict_lines(verdict, verbose=verbose)
     return Group(*parts, *map(note, outcome.notes))
+
+
+def _lacking(rules: Sequence[RuleExplanation], *, verbose: bool) -> list[Part]:
+    """Say which operators the model lacks, so that rules cannot match."""
+    hidden = [item for item in rules if item.missing]
+    if verbose:
+        rows = [(item.rule.qualified_name, ", ".join(item.missing)) for item in hidden]
+        title = "What the model lacks"
+        return [Text(), TextTable("rule", "every match needs", rows=rows, title=title)]
+    ops = Counter(op for item in hidden for op in item.missing)
+    most = few([f"{op} ({count})" for op, count in ops.most_common()], _MOST_LACKED)
+    text = f"{counted(len(hidden), 'other rule')} cannot match: the model lacks {most}"
+    return [Text(f"{text} (--verbose lists the rules).")]
 
 
 def _shown(rules: Sequence[RuleExplanation]) -> Sequence[RuleExplanation]:
@@ -481,7 +481,7 @@ def _details(item: RuleExplanation, *, verbose: bool) -> list[Part]:
     if not lines:
         return []
     where = f" ({item.rule.origin})" if item.rule.origin else ""
-    return [Text(), Text(f"{item.rule.qualified_name}{where}", style="bold"), *lines]
+    return [Text(), Heading(f"{item.rule.qualified_name}{where}"), *lines]
 
 
 def _nearest(trace: MatchTrace, *, verbose: bool) -> list[Part]:

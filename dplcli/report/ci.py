@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,13 +13,13 @@ from xml.etree import ElementTree as ET
 from dplcli.escaping import code, markdown, one_line, visible
 from dplcli.report import tables
 from dplcli.report.document import Case, versions
-from dplcli.report.layout import Bars, TextTable, blocks_of, mood_of
+from dplcli.report.layout import kind_of, mood_of, plain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dplcli.report.document import Document, Finding, SourceLocation
-    from dplcli.report.layout import Cell
+    from dplcli.report.layout import Cell, TextTable
     from dplcli.verify import OutputComparison
 
     Json = dict[str, Any]
@@ -219,7 +220,8 @@ def _artifact(file: str) -> Json:
 # Reports as Markdown, for the summaries that CI services show beside a run.
 
 
-_MOST_ROWS = 50
+_MOST_ROWS, _MANY_ROWS = 50, 20
+"""So many rows of a table are written, and so many are shown at once."""
 _SYMBOLS = {"yes": "✅ ", "no": "❌ ", "warn": "⚠️ "}
 
 
@@ -236,30 +238,58 @@ def _lines(document: Document) -> Iterator[str]:
     yield f"{code(document.command)} of {code(document.subject)}"
     lines = [f"- {_SYMBOLS['no']}{markdown(line)}" for line in document.reasons]
     lines += [f"- {markdown(name)}: {markdown(value)}" for name, value in document.facts]
-    for part in blocks_of(document.text):
-        if isinstance(part, TextTable):
-            yield from ("", *lines, *_table(part))
-            lines = []
-        elif part.plain.strip():
-            lines.append(f"- {_written(part)}")
-    yield from ("", *lines)
+    if lines:
+        yield from ("", *lines)
+    for kind, blocks in groupby(document.blocks(), kind_of):
+        yield from _written(kind, blocks)
     said = ", ".join(f"{name} {version}" for name, version in versions().items())
     yield from ("", f"<sub>{markdown(said)}</sub>")
 
 
-def _table(table: TextTable) -> Iterator[str]:
-    """Yield a table under its title; nothing if it has no row."""
-    if not table.rows:
+def _written(kind: str, blocks: Iterable[Any]) -> Iterator[str]:
+    """Yield tables; or lines, of which those that are indented belong to the one before.
+
+    Of many lines the first are shown, and those that say more than others by their colour.
+    """
+    if kind == "table":
+        for table in blocks:
+            yield from _table(table) if table.rows else ()
         return
-    yield from ("", *([f"### {markdown(table.title)}", ""] if table.title else []))
+    lines = [block for block in blocks if block.plain.strip()]
+    more = () if kind == "code" else [line for line in lines[_MOST_ROWS:] if mood_of(line)]
+    shown = [*lines[:_MOST_ROWS], *more]
+    yield ""
+    if kind == "code":
+        code_lines = "\n".join(markdown(line.plain.rstrip()) for line in shown)
+        yield f"<pre>{code_lines}</pre>"
+    for line in shown if kind != "code" else ():
+        start = "###" if kind == "heading" else "  -" if line.plain.startswith(" ") else "-"
+        yield f"{start} {_SYMBOLS.get(mood_of(line), '')}{markdown(line.plain.strip())}"
+    if len(shown) < len(lines):
+        yield from ("", f"and {len(lines) - len(shown):,} more.")
+
+
+def _table(table: TextTable) -> Iterator[str]:
+    """Yield a table under its title; a long one without bad news is folded."""
+    rows = table.worst_first()
+    moods = {mood_of(cell) for row in rows for cell in row}
+    is_folded = len(rows) > _MANY_ROWS and "no" not in moods
+    if is_folded:
+        summary = markdown(f"{table.title or 'rows'}: {len(rows):,}")
+        yield from ("", f"<details><summary>{summary}</summary>")
+    elif table.title:
+        yield from ("", f"### {markdown(table.title)}")
+    yield ""
     yield f"| {' | '.join(map(markdown, table.columns))} |"
     yield f"| {' | '.join('---:' if right else '---' for right in table.is_right)} |"
-    for row in table.worst_first()[:_MOST_ROWS]:
-        yield f"| {' | '.join(map(_written, row))} |"
-    if (left := len(table.rows) - _MOST_ROWS) > 0:
+    for row in rows[:_MOST_ROWS]:
+        yield f"| {' | '.join(map(_cell, row, table.looks))} |"
+    if (left := len(rows) - _MOST_ROWS) > 0:
         yield from ("", f"and {left} more.")
+    if is_folded:
+        yield from ("", "</details>")
 
 
-def _written(cell: Cell) -> str:
-    plain = cell.text(is_ascii=False) if isinstance(cell, Bars) else getattr(cell, "plain", cell)
-    return f"{_SYMBOLS.get(mood_of(cell), '')}{markdown(str(plain).strip())}"
+def _cell(cell: Cell, look: str) -> str:
+    write = code if look == "name" else markdown
+    return f"{_SYMBOLS.get(mood_of(cell), '')}{write(plain_of(cell).strip())}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 from dplcli.diff import FACETS, sentences
 from dplcli.diff.sentences import ROWS
@@ -25,8 +25,8 @@ from dplcli.report.document import (
     read_place,
     rule_uses,
 )
-from dplcli.report.layout import Group, Text
-from dplcli.report.tables import layer_table, some
+from dplcli.report.layout import Group, Heading, Text, TextTable
+from dplcli.report.tables import layer_table, some, verification_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from dplcli.report.document import NodeKey
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison
+
+    Kind: TypeAlias = tuple[Sequence[Text], Sequence[Node]]
+    """Differences of one kind, and the nodes concerned, if any."""
 
 
 # Structural differences in pictures.
@@ -97,7 +100,6 @@ def rules_document(
     *,
     file: Path | None = None,
     catalogs: Iterable[str],
-    verbose: bool,
 ) -> Document:
     """Report on the search for applications of rules that break a model.
 
@@ -105,7 +107,6 @@ def rules_document(
         outcome: What was found.
         file: The model, for a picture.
         catalogs: What was named on the command line.
-        verbose: Whether the text lists steps that were not judged.
     """
     counts = Counter(step.rule for step in outcome.steps)
     origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
@@ -115,10 +116,13 @@ def rules_document(
         for cause in outcome.causes
         for rule in cause.rules
     ]
+    findings = tuple(
+        Finding("equivalence", "error", rule, message, read_place(origins[rule], named))
+        for rule, message in wrong
+    )
     skipped = {step.rule: "it builds on a rule found wrong" for step in outcome.unjudged}
     return Document(
-        text=_rules_text(outcome, verbose=verbose),
-        full=partial(_rules_text, outcome, verbose=True),
+        said=partial(_rules_text, outcome, findings),
         of=outcome,
         command="dpl bisect",
         subject=outcome.label,
@@ -133,18 +137,9 @@ def rules_document(
         ),
         rules=rule_uses(counts, ()),
         cases=tuple(_rule_case(rule, dict(wrong), skipped) for rule in counts),
-        findings=tuple(
-            Finding("equivalence", "error", rule, message, read_place(origins[rule], named))
-            for rule, message in wrong
-        ),
+        findings=findings,
         draws=lambda: _drawn_causes(outcome.causes, file),
     )
-
-
-def _rows(cause: outcomes.Cause) -> tuple[tuple[str, str], ...]:
-    """Return the steps of a cause, and those that they build on, each with a mark."""
-    needed = (("", f"builds on {step.label}: {step.text}") for step in cause.needed)
-    return (*(("~", f"{step.label}: {step.text}") for step in cause.culprits), *needed)
 
 
 def _drawn_causes(causes: Sequence[outcomes.Cause], file: Path | None) -> Drawn:
@@ -186,10 +181,16 @@ def _rule_case(rule: str, wrong: Mapping[str, str], skipped: Mapping[str, str]) 
     return Case("rules", rule, "skipped" if rule in skipped else "passed", skipped.get(rule, ""))
 
 
-def _rules_text(outcome: outcomes.BisectOutcome, *, verbose: bool) -> Part:
+def _rules_text(
+    outcome: outcomes.BisectOutcome, findings: Iterable[Finding], *, verbose: bool
+) -> Part:
     """Say which applications of rules break the model."""
     what = counted(len(outcome.steps), _NOUNS[outcome.kind])
-    lines = []
+    lines: list[Part] = [each.line for each in findings if verbose]
+    if verbose and outcome.steps:
+        counts, noun = Counter(step.rule for step in outcome.steps), f"{_NOUNS[outcome.kind]}s"
+        rows = [(rule, f"{count:,}") for rule, count in counts.items()]
+        lines += [TextTable("rule", noun, right=[noun], rows=rows, title="Rules"), Text()]
     for number, cause in enumerate(outcome.causes, 1):
         lines += [*_cause(number, cause, _NOUNS[outcome.kind]), Text()]
     lines += [Text(doubt, style="yellow") for doubt in _doubts(outcome)]
@@ -209,7 +210,9 @@ def _cause(number: int, cause: outcomes.Cause, noun: str) -> list[Text]:
     if cause.alike > len(cause.culprits):
         title += f" ({counted(cause.alike, noun)} in all, this one breaks it by itself)"
     lines = [Text(title, style="bold red")]
-    lines += [Text(f"   {line}") for _, line in (*_rows(cause), ("", cause.trial.reason))]
+    lines += [Text(f"   {step.label}: {step.text}") for step in cause.culprits]
+    lines += [Text(f"   builds on {step.label}: {step.text}") for step in cause.needed]
+    lines.append(Text(f"   {cause.trial.reason}"))
     if cause.reproducer is not None:
         size = f"{cause.nodes[0]:,} of {cause.nodes[1]:,} nodes"
         lines.append(Text(f"   reproduce: dpl bisect --reproduce {cause.reproducer} ({size})"))
@@ -231,8 +234,14 @@ def reproduced_document(result: outcomes.Reproduced) -> Document:
     failures = (*filter(None, [result.objection]), *objections)
     lines = [*_wrong(() if checked is None else checked.outputs), *failures]
     end = Text(f"{verdict}.", style="bold red" if result.differs else "bold green")
+
+    def said(*, verbose: bool) -> Part:
+        if verbose and checked is not None:
+            return Group(verification_report(checked), end)
+        return Group(*(Text(line, style="red") for line in lines), end)
+
     return Document(
-        text=Group(*(Text(line, style="red") for line in lines), end),
+        said=said,
         of=result,
         command="dpl bisect --reproduce",
         subject=result.label,
@@ -250,20 +259,18 @@ def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
 
 
 def models_document(
-    outcome: outcomes.ModelsOutcome, *, files: Sequence[Path | None] = (None, None), verbose: bool
+    outcome: outcomes.ModelsOutcome, *, files: Sequence[Path | None] = (None, None)
 ) -> Document:
     """Report on the search for the first value in which two models differ.
 
     Args:
         outcome: What was found.
         files: The two models, for pictures.
-        verbose: Whether the text lists all values that were compared.
     """
     result, place = outcome.verification, outcome.place
     parted = "" if place is None else f"they part at {_named(place)}: {place.reason}"
     return Document(
-        text=_models_text(outcome, verbose=verbose),
-        full=partial(_models_text, outcome, verbose=True),
+        said=partial(_models_text, outcome),
         of=outcome,
         command="dpl bisect",
         subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
@@ -295,13 +302,13 @@ def _models_text(outcome: outcomes.ModelsOutcome, *, verbose: bool) -> Part:
     if result.doubts:
         said = [Text(f"cannot tell: {doubt}") for doubt in result.doubts]
         return Group(*said, Text("No difference was found.", style="bold red"))
+    lines: list[Part] = [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
+    if verbose:
+        layers = [] if outcome.layers is None else [layer_table(outcome.layers), Text()]
+        lines = [*layers, verification_report(result)]
     if result.equivalent:
         text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
-        return Text(text, style="bold green")
-    lines: list[Part] = []
-    if verbose and outcome.layers is not None:
-        lines += [layer_table(outcome.layers), Text()]
-    lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
+        return Group(*lines, Text(text, style="bold green"))
     if outcome.place is not None:
         lines += [Text(), *_divergence_lines(outcome.place), Text()]
     if outcome.remark:
@@ -347,20 +354,18 @@ _WORDS = {
 
 
 def diff_document(
-    outcome: outcomes.DiffOutcome, *, files: tuple[Path, Path] | None = None, verbose: bool
+    outcome: outcomes.DiffOutcome, *, files: tuple[Path, Path] | None = None
 ) -> Document:
     """Report on two models whose structures were compared.
 
     Args:
         outcome: The differences.
         files: The two models, for pictures.
-        verbose: Whether the text lists everything, as the other forms do.
     """
     difference = outcome.difference
     counts, remark = difference.counts, _not_counted(difference)
     return Document(
-        text=_diff_text(outcome, remark, None if verbose else _SHOWN),
-        full=partial(_diff_text, outcome, remark, None),
+        said=partial(_diff_text, outcome, remark),
         of=outcome,
         command="dpl diff",
         subject=" and ".join(outcome.labels),
@@ -374,64 +379,44 @@ def diff_document(
     )
 
 
-def _diff_text(outcome: outcomes.DiffOutcome, remark: str, shown: int | None) -> Part:
+def _diff_text(outcome: outcomes.DiffOutcome, remark: str, *, verbose: bool) -> Part:
     """Return the verdict, the differences by graph, and a remark on those that do not count."""
     is_equal, verdict = outcome.difference.is_equal, _verdict(outcome.difference)
     joined = " and " if is_equal else " -> "
     said = f" are {verdict}." if is_equal else f": {verdict}."
     style = "green" if is_equal else "bold"
     parts: list[Part] = [Text(f"{joined.join(outcome.labels)}{said}", style=style)]
-    for section in _sections(outcome.difference):
-        title = Text(section.title, style="bold")
-        if section.size:
-            title.append(f"  {section.size}", style="dim not bold")
+    for title, *kinds in _sections(outcome.difference):
         parts += [Text(), title]
-        for lines, nodes in section.kinds:
-            parts += _shortened(lines, shown, nodes)
+        for lines, nodes in kinds:
+            parts += _shortened(lines, None if verbose else _SHOWN, nodes)
     if remark:
         parts += [Text(), Text(remark, style="dim")]
     return Group(*parts)
 
 
-class Line(NamedTuple):
-    """One difference: ``+``, ``-`` or ``~``, and what differs."""
-
-    mark: str
-    text: str
+def _line(mark: str, text: str) -> Text:
+    """Return one difference, which ``+``, ``-`` or ``~`` marks."""
+    return Text(f"  {mark} ", style=_STYLES[mark], whole=True).append(text)
 
 
-class DiffKind(NamedTuple):
-    """Differences of one kind, and the nodes concerned, if any."""
-
-    lines: Sequence[Line]
-    nodes: Sequence[Node] = ()
-
-
-class DiffSection(NamedTuple):
-    """The differences of one graph, or of one kind: a title, a size, and the differences."""
-
-    title: str
-    size: str
-    kinds: Sequence[DiffKind]
-
-
-def _sections(difference: comparison.ModelDiff) -> Iterator[DiffSection]:
+def _sections(difference: comparison.ModelDiff) -> Iterator[tuple[Heading, *tuple[Kind, ...]]]:
     """Yield the differences of the model, of each graph, and beside the dataflow."""
     model = [
-        Line(
+        _line(
             "~", f"opset of {each.domain or 'ai.onnx'}: {each.before or '-'} -> {each.after or '-'}"
         )
         for each in difference.opsets
     ]
     model += map(_function_line, difference.functions)
     if model:
-        yield DiffSection("model", "", (DiffKind(model),))
+        yield Heading("model"), (model, ())
     yield from (_graph_section(graph) for graph in difference.graphs if graph.count)
     beside = [
-        Line("~", f"{r.facet}: {r.where}: {r.before!r} -> {r.after!r}") for r in difference.counted
+        _line("~", f"{r.facet}: {r.where}: {r.before!r} -> {r.after!r}") for r in difference.counted
     ]
     if beside:
-        yield DiffSection("beside the dataflow", "", (DiffKind(beside),))
+        yield Heading("beside the dataflow"), (beside, ())
 
 
 def _verdict(difference: comparison.ModelDiff) -> str:
@@ -440,37 +425,31 @@ def _verdict(difference: comparison.ModelDiff) -> str:
     return "structurally equal" if difference.is_equal else said
 
 
-def _graph_section(graph: comparison.GraphDiff) -> DiffSection:
+def _graph_section(graph: comparison.GraphDiff) -> tuple[Heading, *tuple[Kind, ...]]:
     before, after = scope_of(graph.before), scope_of(graph.after)
-    title = before if before == after else f"{before} -> {after}"
+    title = Heading(before if before == after else f"{before} -> {after}")
     old, new = graph.sizes
-    kinds = (
-        DiffKind([_signature_line(item) for item in graph.signature]),
-        DiffKind([Line("-", print_node(node)) for node in graph.removed], graph.removed),
-        DiffKind([Line("+", print_node(node)) for node in graph.added], graph.added),
-        DiffKind([Line("~", _change_text(change)) for change in graph.changes]),
-        DiffKind([Line("~", _weight_text(change)) for change in graph.weights]),
+    title.append(f"  {old} nodes -> {new}, {graph.paired} in both", style="dim not bold")
+    return (
+        title,
+        ([_signature_line(item) for item in graph.signature], ()),
+        ([_line("-", print_node(node)) for node in graph.removed], graph.removed),
+        ([_line("+", print_node(node)) for node in graph.added], graph.added),
+        ([_line("~", _change_text(change)) for change in graph.changes], ()),
+        ([_line("~", _weight_text(change)) for change in graph.weights], ()),
     )
-    return DiffSection(title, f"{old} nodes -> {new}, {graph.paired} in both", kinds)
 
 
-def _shortened(
-    lines: Sequence[Line], shown: int | None, nodes: Sequence[Node] = ()
-) -> Iterator[Text]:
+def _shortened(lines: Sequence[Text], shown: int | None, nodes: Sequence[Node]) -> Iterator[Text]:
     """Yield the first lines and the number of the others; for nodes, also their operators."""
     if shown is None or len(lines) <= shown + 1:
-        yield from map(_styled, lines)
+        yield from lines
         return
-    yield from map(_styled, lines[:shown])
+    yield from lines[:shown]
     counts = Counter(node.qualified_op for node in nodes[shown:]).most_common(6)
     which = ", ".join(f"{count} {op}" for op, count in counts)
     more = f"  … {len(lines) - shown} more" + (f": {which}" if which else "")
     yield Text(f"{more}{', …' if len(counts) > 5 else ''} (--verbose)", style="dim")  # noqa: PLR2004
-
-
-def _styled(line: Line) -> Text:
-    mark = Text(f"  {line.mark} ", style=_STYLES[line.mark], whole=True)
-    return mark.append(line.text)
 
 
 def _change_text(change: comparison.NodeChange) -> str:
@@ -502,26 +481,26 @@ def _weight_text(change: comparison.WeightChange) -> str:
     return f"{text}, by at most {found.max_abs:.3g}, relative {found.max_rel:.3g}"
 
 
-def _signature_line(item: comparison.SignatureChange) -> Line:
+def _signature_line(item: comparison.SignatureChange) -> Text:
     value = item.before or item.after
     if value is not None and None in {item.before, item.after}:
         text = f"{item.side} {value.name} {value.declared_type or ''}"
-        return Line("-" if item.after is None else "+", text.rstrip())
-    return Line("~", sentences.signature(item, ROWS))
+        return _line("-" if item.after is None else "+", text.rstrip())
+    return _line("~", sentences.signature(item, ROWS))
 
 
-def _function_line(item: comparison.FunctionChange) -> Line:
+def _function_line(item: comparison.FunctionChange) -> Text:
     before, after = item.before, item.after
     if before is None or after is None:
         function = before or after
         assert function is not None  # noqa: S101  # one of them is there
         count = function.body.node_count
         text = f"function {function.qualified_name} ({count} node{'s' * (count != 1)})"
-        return Line("-" if after is None else "+", text)
+        return _line("-" if after is None else "+", text)
     text = f"function {before.qualified_name}: declares other attributes"
     if item.what == "renamed":
         text = f"function {before.qualified_name} -> {after.qualified_name}: renamed"
-    return Line("~", text)
+    return _line("~", text)
 
 
 def _not_counted(difference: comparison.ModelDiff) -> str:

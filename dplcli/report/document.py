@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 import platform
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.errors import counted
+from dplcli.escaping import one_line
 from dplcli.ir.model import scope_of
 from dplcli.keys import keys
 from dplcli.outcomes import NodesOutcome, NodeView, WrittenOutcome
 from dplcli.report import tables
 from dplcli.report.json import parts_of, published
-from dplcli.report.layout import Group, Text, TextTable, html_text, plain_text
+from dplcli.report.layout import Group, Text, TextTable, blocks_of, html_text, plain_text
 from dplcli.version import __version__, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli import outcomes
     from dplcli.dpl import Rejection
@@ -79,6 +79,12 @@ class Finding(NamedTuple):
     message: str
     place: SourceLocation | None
 
+    @property
+    def line(self) -> Text:
+        """The finding as a line of text."""
+        place = "" if self.place is None else f"{self.place.file}:{self.place.line}"
+        return tables.finding_line(place, self.severity, self.rule, self.message)
+
 
 class Case(NamedTuple):
     """One thing that was tried, other than a comparison of an output.
@@ -107,13 +113,11 @@ class RuleUse(NamedTuple):
         name: The rule.
         used: How often it was applied, or how many of its matches were outlined.
         refused: How often its pattern fits but the match was refused.
-        reason: Why it was refused most often.
     """
 
     name: str
     used: int
     refused: int
-    reason: str = ""
 
 
 class DrawnModel(NamedTuple):
@@ -191,7 +195,8 @@ class Document:
     A command that offers only text and JSON leaves the fields of the other forms empty.
 
     Attributes:
-        text: What a terminal shows.
+        said: All that there is to say; or what makes that, or the most important of it: a function
+            that takes ``verbose``.
         of: The outcome, which JSON is made of.
         ok: Whether the answer is yes.
         is_idle: Whether there is nothing to be glad or sorry about: no rule matches.
@@ -207,12 +212,11 @@ class Document:
         cases: What was tried, apart from the comparison.
         findings: What to look at in catalogues.
         layers: How the values on the way compare; None if they were not compared.
-        full: Makes what files list: all that a terminal shows if asked to; None for the text.
         draws: Tells which graphs a page shows.
         is_of_many: Whether it is about many models.
     """
 
-    text: Part = field(default_factory=Text)
+    said: Part | Callable[..., Part] = field(default_factory=Text)
     of: object = None
     ok: bool = True
     is_idle: bool = False
@@ -228,7 +232,6 @@ class Document:
     cases: tuple[Case, ...] = ()
     findings: tuple[Finding, ...] = ()
     layers: Layers | None = None
-    full: Callable[[], Part] | None = None
     draws: Callable[[], Drawn] = Drawn
     is_of_many: bool = False
 
@@ -239,20 +242,19 @@ class Document:
         return self.subject if is_about_one else ""
 
     @property
-    def used(self) -> str:
-        """What the numbers of rules count."""
-        return "applied" if self.command in {"dpl rewrite", "dpl apply"} else "matches"
-
-    @property
     def reasons(self) -> tuple[str, ...]:
         """Why the answer is no, each reason once; where the result is says the rest."""
         said = dict.fromkeys((*self.complaints, *self.failures))
         return tuple(line for line in said if line != tables.NOTHING_WRITTEN)
 
-    def whole(self) -> Part:
-        """Return all that there is to say, for forms that are files."""
-        fed = () if self.verification is None else (tables.input_table(self.verification),)
-        return Group(self.text if self.full is None else self.full(), *fed)
+    def text(self, *, verbose: bool = False) -> Part:
+        """Return what a terminal shows; if *verbose*, all there is to say."""
+        return self.said(verbose=verbose) if callable(self.said) else self.said
+
+    def blocks(self) -> Iterator[Text | TextTable]:
+        """Yield what files show: all there is to say, but no reason a second time."""
+        told, whole = {one_line(each, None) for each in self.reasons}, self.text(verbose=True)
+        return (each for each in blocks_of(whole) if getattr(each, "plain", None) not in told)
 
     def json(self) -> dict[str, Any]:
         """Return the JSON that is written; `dplcli.report.schema` describes it."""
@@ -260,10 +262,10 @@ class Document:
 
     def __str__(self) -> str:
         """Return what the command prints."""
-        return plain_text(self.text)
+        return plain_text(self.text())
 
     def _repr_html_(self) -> str:
-        return html_text(self.text)
+        return html_text(self.text())
 
     def record(self) -> dict[str, Any]:
         """Return what the JSON holds, which may be large."""
@@ -275,7 +277,6 @@ def verification_document(
     outcome: outcomes.VerifyOutcome,
     *,
     files: tuple[Path | None, Path | None] = (None, None),
-    verbose: bool = True,
 ) -> Document:
     """Report on two models that were compared.
 
@@ -283,20 +284,17 @@ def verification_document(
         subject: The names of the two files.
         outcome: The comparison.
         files: The two files, as far as they are models.
-        verbose: Whether to show all figures, though all is well.
     """
     result, inside = outcome.verification, outcome.inside
-    before: list[Part] = [tables.note(outcome.layers)] if isinstance(outcome.layers, str) else []
-    if inside is not None:
-        before = [tables.layer_table(inside), Text()]
 
     def said(*, verbose: bool) -> Part:
+        note = [tables.note(outcome.layers)] if isinstance(outcome.layers, str) else []
+        before = note if inside is None else [tables.layer_table(inside), Text()]
         found = tables.verification_report(result, verbose=verbose, with_outputs=True)
         return Group(*before, found)
 
     return Document(
-        text=said(verbose=verbose),
-        full=partial(said, verbose=True),
+        said=said,
         of=outcome,
         command="dpl verify",
         subject=subject,
@@ -359,13 +357,9 @@ def _error(layer: Layer) -> float:
 
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    outcome: outcomes.ExtractOutcome
-    | outcomes.InlineOutcome
-    | outcomes.PartitionOutcome
-    | outcomes.RewriteOutcome,
+    outcome: Made,
     *,
-    text: Part,
-    full: Callable[[], Part] | None = None,
+    said: Part | Callable[..., Part],
     failures: Sequence[str],
     done: tuple[str, int],
     rules: Iterable[RuleUse] = (),
@@ -381,13 +375,12 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     Args:
         command: What was run.
         outcome: What became of the model.
-        text: What a terminal shows.
+        said: All that there is to say, or what makes it.
         failures: Reasons for a no that the comparison does not give.
         counted: Which nodes are counted before and after.
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
-        full: Makes what files list.
         original: The file of the model before.
         steps: Makes what led from it to the result.
         marks: What is to be seen of the nodes of steps, before and after; "" for nothing.
@@ -402,13 +395,19 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
             verdict = f"{verdict}, but not as asked"
     before, after = outcome.nodes
     counts = ((f"{counted} before", before), (f"{counted} after", after), done)
-    said, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
+    notes, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
     if verification is not None:
-        said += verification.warnings
+        notes += verification.warnings
         reasons, report = verification.objections + verification.doubts, verification.kernels
     made = outcome.delivery.output or outcome.delivery.kept
+    found = tuple(findings)
+
+    def told(*, verbose: bool) -> Part:
+        whole = said(verbose=verbose) if callable(said) else said
+        return Group(*(each.line for each in found if verbose), whole)
+
     return Document(
-        text=text,
+        said=told,
         of=outcome,
         command=command,
         subject=outcome.label,
@@ -416,13 +415,12 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         complaints=(*failures, *([] if is_dry else [tables.whereabouts(outcome.delivery)])),
         verdict=verdict,
         failures=(*failures, *reasons),
-        notes=(*outcome.notes, *said),
+        notes=(*outcome.notes, *notes),
         facts=(*((what, f"{n:,}") for what, n in counts), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),
-        findings=tuple(findings),
+        findings=found,
         cases=(*expectation_cases(getattr(outcome, "expected", ())), *kernel_cases(report)),
-        full=full,
         draws=lambda: _before_and_after((original, made), steps(), marks),
     )
 
@@ -518,11 +516,9 @@ def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...
 
 def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[RuleUse, ...]:
     """Return the rules that were applied or refused, in listed order."""
-    refusals: dict[str, list[Rejection]] = defaultdict(list)
-    for item in refused:
-        refusals[item.rule.qualified_name].append(item)
+    refusals = Counter(item.rule.qualified_name for item in refused)
     return tuple(
-        RuleUse(name, count, len(refusals[name]), tables.main_reason(refusals[name]))
+        RuleUse(name, count, refusals[name])
         for name, count in counts.items()
         if count or refusals[name]
     )
@@ -531,7 +527,7 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
 def model_document(outcome: outcomes.InspectOutcome) -> Document:
     """Report on the contents of a model."""
     return Document(
-        text=tables.model_report(outcome),
+        said=tables.model_report(outcome),
         of=outcome,
         command="dpl inspect",
         subject=outcome.label,
@@ -539,10 +535,10 @@ def model_document(outcome: outcomes.InspectOutcome) -> Document:
     )
 
 
-def nodes_document(nodes: Sequence[Node], label: str, text: Part | None = None) -> Document:
-    """Report on nodes and their neighbours, or with *text* about them."""
-    text = text or Group(*map(tables.node_report, nodes))
-    return Document(text=text, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
+def nodes_document(nodes: Sequence[Node], label: str, said: Part | None = None) -> Document:
+    """Report on nodes and their neighbours, or with *said* about them."""
+    said = said or Group(*map(tables.node_report, nodes))
+    return Document(said=said, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
 
 
 def list_document(model: Model, label: str) -> Document:
@@ -586,8 +582,8 @@ def diagnosis_document(found: outcomes.Diagnosis) -> Document:
     ]
     verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
     lines = [Text(f"problem: {problem}", style="red") for problem in found.problems]
-    text = Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict))
-    return Document(text=text, ok=not found.problems, of=Doctor(versions(), found))
+    said = Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict))
+    return Document(said=said, ok=not found.problems, of=Doctor(versions(), found))
 
 
 def _library(state: outcomes.LibraryState) -> str:

@@ -121,7 +121,7 @@ class _Drawer:
         kind = self.picture.kind(item)
         bodies = self.picture.bodies(item) if item in self.opened.nodes else []
         if not bodies:
-            types = [value.inferred_type() for value in item.outputs if value is not None]
+            types = [value.known_type() for value in item.outputs if value is not None]
             shapes = [known.shape for known in types if known and known.shape is not None]
             sizes = ["\u00d7".join(_dims(shape)) or "scalar" for shape in shapes[:1]]
             return _Part([item.qualified_op, *sizes], kind)
@@ -187,10 +187,8 @@ def _renamed(
 
 
 def _end_part(value: Value, kind: str) -> _Part:
-    """Return where a value comes in or leaves; hints name a port by the operator that makes it."""
-    maker, known = value.producer, value.inferred_type()
-    if kind != "value" and maker is not None:
-        return _Part([maker.op_type], kind)
+    """Return where a value comes in or leaves."""
+    known = value.known_type()
     if known is None or known.shape is None:
         return _Part([value.name, *([] if known is None else [str(known)])], kind)
     return _Part([value.name, f"{known.dtype or '?'}[{','.join(_dims(known.shape))}]"], kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,7 @@ from markupsafe import Markup
 
 from dplcli.escaping import one_line, visible
 from dplcli.report.document import versions
-from dplcli.report.layout import Bars, TextTable, blocks_of, mood_of
+from dplcli.report.layout import Bars, kind_of, mood_of, plain_of
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
 from dplcli.report.tables import error_bins, ranked, share_of_tolerance
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.report.document import Document
-    from dplcli.report.layout import Cell, Text
+    from dplcli.report.layout import Cell, TextTable
     from dplcli.verify import OutputComparison
 
 _MOST_DRAWN = 40
@@ -29,57 +30,6 @@ _LONGEST = 2_000
 _LONGEST_CELL = 400
 _WRITTEN = 100
 """So many rows of a table stand in the page as such; its script makes the others."""
-
-
-class PageCell(NamedTuple):
-    """One cell of a table.
-
-    Attributes:
-        text: What it says.
-        mood: 'yes', 'no' or 'warn' for a text that is coloured; "" for none.
-    """
-
-    text: str
-    mood: str = ""
-
-
-class PageTable(NamedTuple):
-    """A table of a page.
-
-    Attributes:
-        caption: What it shows.
-        columns: The headings, each with how its cells look: 'name', 'number', 'short' or 'text'.
-        rows: The rows.
-    """
-
-    caption: str
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[PageCell]]
-
-    @property
-    def first(self) -> Sequence[Sequence[PageCell]]:
-        """The rows that stand in the page as such."""
-        return self.rows[:_WRITTEN]
-
-    @property
-    def rest(self) -> Markup:
-        """The other rows as JSON, in which nothing can end a script; "" for none."""
-        more = [
-            [list(cell) if cell.mood else cell.text for cell in row] for row in self.rows[_WRITTEN:]
-        ]
-        return inert_json(json.dumps(more, separators=(",", ":"))) if more else Markup()
-
-
-class Paragraph(NamedTuple):
-    """A line of text between tables.
-
-    Attributes:
-        text: What it says.
-        mood: 'yes', 'no', 'warn' or 'muted'; "" for none.
-    """
-
-    text: str
-    mood: str
 
 
 class HistogramDrawing(NamedTuple):
@@ -128,7 +78,8 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     drawn = _drawable(outputs)
     environment = templates()
     environment.filters["visible"] = lambda text: visible(text, _LONGEST)
-    environment.tests["table"] = lambda item: isinstance(item, PageTable)
+    environment.filters |= {"mood": mood_of, "plain": _plain, "rest": _rest}
+    environment.tests["plotted"] = _is_plotted
     script = static("tables.js")
     return environment.get_template("report.html.j2").render(
         document=document,
@@ -139,7 +90,8 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
         named=len({output.name for output in outputs}),
         histograms=_histograms(outputs),
         layers="" if layers is None else Markup(layer_plot(layers.layers)),  # noqa: S704  # our own plot
-        parts=list(map(_page_part, blocks_of(document.whole()))),
+        parts=[(kind, list(blocks)) for kind, blocks in groupby(document.blocks(), kind_of)],
+        written=_WRITTEN,
         versions=versions(),
         scripts=[*drawn_by, script],
         graphs=graphs,
@@ -151,23 +103,22 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     )
 
 
-# What a terminal shows, as a page has it.
+# Tables and lines, as a page has them.
 
 
-def _page_part(part: Text | TextTable) -> PageTable | Paragraph:
-    if not isinstance(part, TextTable):
-        return Paragraph(one_line(part.plain, None).strip(), mood_of(part))
-    columns: list[tuple[str, str]] = []
-    for title, is_right, is_prose in zip(part.columns, part.is_right, part.is_prose, strict=True):
-        is_first = not any(look == "name" for _, look in columns)
-        short = "name" if is_first else "short"
-        columns.append((title or "no.", "number" if is_right else "text" if is_prose else short))
-    return PageTable(part.title, columns, [tuple(map(_cell, row)) for row in part.worst_first()])
+def _plain(cell: Cell) -> str:
+    return one_line(plain_of(cell), _LONGEST_CELL)
 
 
-def _cell(cell: Cell) -> PageCell:
-    plain = cell.text(is_ascii=False) if isinstance(cell, Bars) else getattr(cell, "plain", cell)
-    return PageCell(one_line(str(plain), _LONGEST_CELL), mood_of(cell))
+def _rest(rows: Iterable[Sequence[Cell]]) -> Markup:
+    """Return rows as JSON, in which nothing can end a script: texts, and pairs with a mood."""
+    cells = ([(_plain(cell), mood_of(cell)) for cell in row] for row in rows)
+    more = [[[text, mood] if mood else text for text, mood in row] for row in cells]
+    return inert_json(json.dumps(more, separators=(",", ":")))
+
+
+def _is_plotted(table: TextTable) -> bool:
+    return any(isinstance(cell, Bars) for row in table.rows for cell in row)
 
 
 # Plots.
@@ -190,10 +141,8 @@ def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:
     for output in sorted(outputs, key=lambda output: output.level != "disable"):
         if error_bins(output):
             by_name.setdefault(output.name, []).append(output)
-    spread = [each.name for each in outputs if len(error_bins(each)) > 1]
-    names = [each.name for each in outputs if error_bins(each) and each.name in spread]
-    names = list(dict.fromkeys(names))[:_MOST_HISTOGRAMS]
-    return [_histogram(name, by_name[name]) for name in names]
+    names = dict.fromkeys(each.name for each in outputs if len(error_bins(each)) > 1)
+    return [_histogram(name, by_name[name]) for name in list(names)[:_MOST_HISTOGRAMS]]
 
 
 def _histogram(name: str, ordered: Iterable[OutputComparison]) -> HistogramDrawing:

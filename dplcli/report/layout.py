@@ -6,7 +6,7 @@ import math
 import re
 from io import StringIO
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -73,6 +73,13 @@ class Bars:
         return "".join(shapes[math.ceil(math.log1p(n) / largest * steps)] for n in self._counts)
 
 
+class Heading(Text):
+    """The first line of a part of a report."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "bold")
+
+
 class TextTable:
     """Rows under headings, in columns as wide as what they hold.
 
@@ -82,6 +89,8 @@ class TextTable:
         prose: The columns that hold sentences or lists. Only these are broken, at blanks.
         rows: The rows, with a cell for each column; :meth:`add_row` adds more.
         title: What it lists: the heading in files; a terminal shows none.
+        ranks: A number for each row, the smallest for the worst, which files show first; none if
+            rows keep their order.
 
     Attributes:
         is_right: For each column, whether it holds numbers.
@@ -95,8 +104,10 @@ class TextTable:
         prose: Iterable[str] = (),
         rows: Iterable[Sequence[Cell]] = (),
         title: str = "",
+        ranks: Iterable[float] = (),
     ) -> None:
         self.title = title
+        self.ranks = list(ranks)
         self.show_header = any(columns)
         self.rows = list(rows)
         self.columns = columns
@@ -107,9 +118,20 @@ class TextTable:
         """Add a row, with a cell for each column."""
         self.rows.append(cells)
 
+    @property
+    def looks(self) -> list[str]:
+        """How files show each column: 'number', 'text', 'name' for the first other, or 'short'."""
+        sides = zip(self.is_right, self.is_prose, strict=True)
+        looks = ["number" if right else "text" if prose else "short" for right, prose in sides]
+        if "short" in looks:
+            looks[looks.index("short")] = "name"
+        return looks
+
     def worst_first(self) -> list[Sequence[Cell]]:
-        """Return the rows, those with something red first: others may be cut off."""
-        return sorted(self.rows, key=lambda row: not any(mood_of(cell) == "no" for cell in row))
+        """Return the rows as files show them, which may leave out the last."""
+        if not self.ranks:
+            return self.rows
+        return [self.rows[at] for at in sorted(range(len(self.rows)), key=self.ranks.__getitem__)]
 
     def lines(self, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
         """Yield the lines, at most *width* characters long; None stands for any length.
@@ -191,6 +213,11 @@ def mood_of(cell: Cell) -> str:
     return next((_MOODS[word] for word in words if word in _MOODS), "")
 
 
+def plain_of(cell: Cell) -> str:
+    """Return what a cell says, without its style."""
+    return cell.text(is_ascii=False) if isinstance(cell, Bars) else str(cell)
+
+
 def blocks_of(part: Part) -> Iterator[Text | TextTable]:
     """Yield the lines and tables of a report, one below the other.
 
@@ -204,6 +231,15 @@ def blocks_of(part: Part) -> Iterator[Text | TextTable]:
         yield part
     else:
         raise TypeError(f"{part!r} is no part of a report")
+
+
+def kind_of(block: Text | TextTable) -> Literal["table", "heading", "code", "line"]:
+    """Return how files show a line or a table; lines of code stay together."""
+    if isinstance(block, TextTable):
+        return "table"
+    if isinstance(block, Heading):
+        return "heading"
+    return "code" if block.no_wrap else "line"
 
 
 def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:

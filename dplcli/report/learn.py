@@ -20,34 +20,39 @@ _MOST_LEFT = 5
 """How many kinds of places that no rule explains are named without --verbose."""
 
 
-def learn_document(outcome: LearnOutcome | RewritesOutcome, *, verbose: bool = False) -> Document:
+def learn_document(outcome: LearnOutcome | RewritesOutcome) -> Document:
     """Report on rules that were learned; the answer is no if there are none."""
     notes: tuple[str, ...] = ()
     if isinstance(outcome, LearnOutcome):
-        learned = outcome.learned
-        nodes = counted(len(learned.nodes), "node")
-        matches = "1 match" if learned.matches == 1 else f"{learned.matches} matches"
-        rule = f"Learned {learned.rule.qualified_name} from {nodes}"
-        lines = [f"{rule}: {matches} in {outcome.label}."]
-        lines += [f"note: {note}" for note in learned.notes if verbose]
-        facts, subject = {"rules": 1, "matches": learned.matches}, outcome.label
+        facts, subject = {"rules": 1, "matches": outcome.learned.matches}, outcome.label
     else:
-        lines, notes = _lines_of_rewrites(outcome, verbose=verbose), tuple(_warnings(outcome))
+        notes = tuple(_warnings(outcome))
         changed = outcome.explained + sum(left.places for left in outcome.left)
         facts = {"rules": len(outcome.learned), "changed places": changed}
         facts["explained"] = outcome.explained
         subject = f"{outcome.before} and {outcome.after}"
     return Document(
-        text=Group(*map(Text, lines)),
+        said=lambda *, verbose: Group(*map(Text, _lines(outcome, verbose=verbose))),
         of=outcome,
         ok=bool(outcome.yaml),
         command="dpl learn",
         subject=subject,
         verdict=counted(facts["rules"], "rule"),
-        failures=() if outcome.yaml else tuple(lines[:1]),
+        failures=() if outcome.yaml else tuple(_lines(outcome, verbose=False)[:1]),
         notes=notes,
         facts=tuple((what, str(number)) for what, number in facts.items()),
     )
+
+
+def _lines(outcome: LearnOutcome | RewritesOutcome, *, verbose: bool) -> list[str]:
+    if not isinstance(outcome, LearnOutcome):
+        return _lines_of_rewrites(outcome, verbose=verbose)
+    learned = outcome.learned
+    nodes = counted(len(learned.nodes), "node")
+    matches = "1 match" if learned.matches == 1 else f"{learned.matches} matches"
+    rule = f"Learned {learned.rule.qualified_name} from {nodes}"
+    notes = [f"note: {note}" for note in learned.notes if verbose]
+    return [f"{rule}: {matches} in {outcome.label}.", *notes]
 
 
 def _lines_of_rewrites(outcome: RewritesOutcome, *, verbose: bool) -> list[str]:

@@ -13,7 +13,7 @@ from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
 from dplcli.report.document import Case, Document, RuleUse
 from dplcli.report.json import published
-from dplcli.report.layout import Group, Text, TextTable, lines_of
+from dplcli.report.layout import Group, Heading, Text, TextTable, lines_of
 from dplcli.report.tables import note, percent, share_of_tolerance
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ _WORDS: Mapping[str, Literal["ok", "no", "error"]] = {"yes": "ok", "no": "no", "
 
 
 def answer_of(
-    label: str, document: Document, *, with_record: bool = False, with_text: bool = False
+    label: str,
+    document: Document,
+    *,
+    with_record: bool = False,
+    with_text: bool = False,
+    verbose: bool = False,
 ) -> ModelAnswer:
     """Return what a command said of one of many models, as plain data.
 
@@ -38,7 +43,9 @@ def answer_of(
         document: The report of the command.
         with_record: Whether the JSON is wanted, too.
         with_text: Whether what a terminal would show is.
+        verbose: Whether that says more.
     """
+    said = document.text(verbose=verbose)
     return ModelAnswer(
         label=label,
         status="yes" if document.ok else "no",
@@ -49,7 +56,7 @@ def answer_of(
         rules=tuple((rule.name, rule.used, rule.refused) for rule in document.rules),
         cases=[(c.group, c.name, c.status, c.message) for c in cases_of(document)],
         record=document.record() if with_record else None,
-        lines=[line.plain for line in lines_of(document.text, None)] if with_text else (),
+        lines=[line.plain for line in lines_of(said, None)] if with_text else (),
     )
 
 
@@ -84,16 +91,22 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
     words = ((count["no"], "not"), (count["error"], "could not be done"))
     parts = [f"{count['yes']} ok", *(f"{number} {word}" for number, word in words if number)]
     verdict = f"{models}: {', '.join(parts)}"
-    table = _table(answers)
-    told: list[Part] = []
-    for answer in answers:
-        if answer.lines:
-            told += [Text(answer.label, style="bold")]
-            told += [*(Text(line, whole=True) for line in answer.lines), Text()]
-    end = Text(f"{verdict}.", style="bold red" if bad else "bold green")
+    cases = tuple(case for answer in answers for case in _cases(answer))
     notes = tuple(about(answer, line) for answer in answers for line in answer.notes)
+
+    def said(*, verbose: bool) -> Part:
+        parts: list[Part] = []
+        for answer in answers:
+            if answer.lines:
+                parts += [Heading(answer.label)]
+                parts += [*(Text(line, whole=True) for line in answer.lines), Text()]
+        parts += [_table(answers), Text()]
+        if verbose:
+            parts += [_rule_table(totals), _failed_table(cases), *map(note, notes)]
+        return Group(*parts, Text(f"{verdict}.", style="bold red" if bad else "bold green"))
+
     return Document(
-        text=Group(*told, table, Text(), end),
+        said=said,
         of=Answers(command, answers, totals),
         ok=not bad,
         is_of_many=True,
@@ -103,9 +116,8 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
         failures=tuple(line for answer in answers for line in complaints(answer)),
         notes=notes,
         facts=tuple((_WORDS[status], str(count[status])) for status in _WORDS if count[status]),
-        cases=tuple(case for answer in answers for case in _cases(answer)),
+        cases=cases,
         rules=tuple(RuleUse(name, *counts) for name, counts in totals.items()),
-        full=lambda: Group(table, *map(note, notes)),
     )
 
 
@@ -128,7 +140,8 @@ def _table(answers: Iterable[ModelAnswer]) -> TextTable:
     has_why = any(answer.status != "yes" and answer.messages for answer in answers)
     has_verdicts = any(answer.verdict for answer in answers)
     columns = ("model", "result", *names, *(["why"] if has_why else []))
-    table = TextTable(*columns, right=names, prose=("why",), title="Models")
+    ranks = (answer.status == "yes" for answer in answers)
+    table = TextTable(*columns, right=names, prose=("why",), title="Models", ranks=ranks)
     for answer in answers:
         word = (has_verdicts and answer.verdict) or _WORDS[answer.status]
         why = next(iter(answer.messages), "")
@@ -141,6 +154,19 @@ def _table(answers: Iterable[ModelAnswer]) -> TextTable:
             *([one_line("" if answer.status == "yes" else why)] if has_why else []),
         )
     return table
+
+
+def _rule_table(totals: Mapping[str, RuleTotal]) -> TextTable:
+    rows = [(rule, f"{used:,}", f"{refused:,}") for rule, (used, refused) in totals.items()]
+    columns = ("rule", "used", "refused")
+    return TextTable(*columns, right=columns[1:], rows=rows, title="Rules")
+
+
+def _failed_table(cases: Iterable[Case]) -> TextTable:
+    """Return a row for each comparison, and whatever else was tried, that failed."""
+    failed = (case for case in cases if case.status == "failed")
+    rows = [(each.model, each.name, each.message.partition("\n")[0]) for each in failed]
+    return TextTable("model", "what", "why", prose=("why",), rows=rows, title="What failed")
 
 
 def _totals(answers: Iterable[ModelAnswer]) -> dict[str, RuleTotal]:

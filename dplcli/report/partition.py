@@ -37,29 +37,27 @@ if TYPE_CHECKING:
 # Where rules match.
 
 
-def match_document(
-    outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = (), verbose: bool
-) -> Document:
+def match_document(outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = ()) -> Document:
     """Report on where rules match.
 
     Args:
         outcome: What was found.
         catalogs: What was named on the command line.
-        verbose: Whether to list every match and refusal.
     """
     selection, count = outcome.selection, sum(outcome.counts.values())
     verdict = "1 match" if count == 1 else f"{count:,} matches" if count else "No matches"
     more = [*map(tables.note, outcome.notes), *map(tables.hint, outcome.hints)]
+    findings = findings_of(outcome, catalogs)
 
     def said(*, verbose: bool) -> Part:
-        parts: list[Part] = [tables.rule_table(outcome.counts, selection.refused)]
+        parts: list[Part] = [each.line for each in findings if verbose]
+        parts.append(tables.rule_table(outcome.counts, selection.refused))
         if not count:
             parts.append(tables.hint("dpl explain, with the same arguments, says why"))
         return Group(*parts, *(_listing(selection) if verbose else []), *more)
 
     return Document(
-        text=said(verbose=verbose),
-        full=partial(said, verbose=True),
+        said=said,
         of=outcome,
         ok=not outcome.unmet,
         is_idle=not count,
@@ -71,19 +69,19 @@ def match_document(
         notes=outcome.notes,
         rules=rule_uses(outcome.counts, selection.refused),
         cases=expectation_cases(outcome.expected),
-        findings=findings_of(outcome, catalogs),
+        findings=findings,
     )
 
 
-def _listing(selection: Selection) -> list[Part]:
-    """Return every match, with rule, scope, root and nodes, and every refusal."""
-    rows = [
-        (m.rule.qualified_name, scope_of(m.root.graph), m.root.label, tables.named(*m.nodes))
-        for m in in_program_order(selection.matches)
-    ]
-    columns = ("rule", "scope", "root", "nodes")
-    matches = TextTable(*columns, prose=("nodes",), rows=rows, title="Matches")
-    parts: list[Part] = [Text(), matches] if rows else []
+def _listing(selection: Selection, partitions: Iterable[Partition] = ()) -> list[Part]:
+    """Return every match, the call that it became, and every refusal."""
+    calls = {id(each.match): [each.call.name] for each in partitions}
+    columns = ("rule", "scope", "root", *(["call"] if calls else []), "nodes")
+    table = TextTable(*columns, prose=("nodes",), title="Matches")
+    for m in in_program_order(selection.matches):
+        place = (scope_of(m.root.graph), m.root.label, *calls.get(id(m), [""] * bool(calls)))
+        table.add_row(m.rule.qualified_name, *place, tables.named(*m.nodes))
+    parts: list[Part] = [Text(), table] if table.rows else []
     return parts + ([Text(), tables.refusal_list(selection.refused)] if selection.refused else [])
 
 
@@ -95,7 +93,6 @@ def partition_document(
     *,
     file: Path | None = None,
     catalogs: Iterable[Path | str] = (),
-    verbose: bool,
 ) -> Document:
     """Report on a model whose matches or repeated blocks were outlined.
 
@@ -103,13 +100,11 @@ def partition_document(
         outcome: What was done.
         file: The model.
         catalogs: What was named on the command line.
-        verbose: Whether to list everything.
     """
     return result_document(
         "dpl repeat" if isinstance(outcome, RepeatOutcome) else "dpl partition",
         outcome,
-        text=_partition_text(outcome, verbose=verbose),
-        full=partial(_partition_text, outcome, verbose=True),
+        said=partial(_partition_text, outcome),
         failures=[*outcome.unmet, *tables.check_failure(outcome.delivery)],
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
@@ -151,7 +146,7 @@ def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     table = tables.rule_table(
         outcome.counts, selection.refused, outcome.functions, is_brief=not verbose
     )
-    parts += [table, *(_listing(selection) if verbose else [])]
+    parts += [table, *(_listing(selection, outcome.partitions) if verbose else [])]
     if outcome.regions is not None:
         parts += [Text(), _region_table(outcome.regions)]
     parts += [Text(), _summary(outcome)]

@@ -757,7 +757,7 @@ def _type_of_quantised(node: Node, tensor: Value | None, zero: Value | None) -> 
     value, other = tensor, ""
     if node.op_type == "QuantizeLinear":
         value, other = node.outputs[0], "uint8"
-    known = None if value is None else value.inferred_type()
+    known = None if value is None else value.known_type()
     return (known and known.dtype) or other
 
 

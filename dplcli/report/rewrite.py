@@ -39,19 +39,17 @@ if TYPE_CHECKING:
 # What inlining did.
 
 
-def inline_document(outcome: InlineOutcome, *, file: Path | None = None, verbose: bool) -> Document:
+def inline_document(outcome: InlineOutcome, *, file: Path | None = None) -> Document:
     """Report on a model whose functions were inlined.
 
     Args:
         outcome: What was done.
         file: The model.
-        verbose: Whether to list every call.
     """
     return result_document(
         "dpl inline",
         outcome,
-        text=_inline_text(outcome, verbose=verbose),
-        full=partial(_inline_text, outcome, verbose=True),
+        said=partial(_inline_text, outcome),
         failures=tables.check_failure(outcome.delivery),
         done=("calls inlined", len(outcome.inlining.calls)),
         counted="nodes of the main graph",
@@ -89,9 +87,9 @@ def extract_document(outcome: ExtractOutcome) -> Document:
     rows = [(side, one_line(name, None)) for side, names in sides for name in names]
     said = Text(f"{after:,} of {counted(before, 'node')} and {weights}{size}.")
     end = (*map(tables.note, outcome.notes), *tables.delivered(outcome.delivery, is_changed=True))
-    text = Group(TextTable("", "value", rows=rows), Text(), said, *end)
+    text = Group(TextTable("", "value", rows=rows, title="Ends of the part"), Text(), said, *end)
     done = ("nodes taken", after)
-    return result_document("dpl extract", outcome, text=text, failures=(), done=done)
+    return result_document("dpl extract", outcome, said=text, failures=(), done=done)
 
 
 def _by_function(inlining: Inlining, calls: Iterable[Call]) -> dict[str, list[Call]]:
@@ -192,7 +190,6 @@ def rewrite_document(  # what was run, on what, and what is wanted of it
     *,
     file: Path | None = None,
     catalogs: Iterable[Path | str],
-    verbose: bool,
 ) -> Document:
     """Report on a model that was rewritten by rules or by a plan.
 
@@ -201,13 +198,11 @@ def rewrite_document(  # what was run, on what, and what is wanted of it
         outcome: What was done.
         file: The model.
         catalogs: What was named on the command line.
-        verbose: Whether to list every application and refusal.
     """
     return result_document(
         command,
         outcome,
-        text=_rewrite_text(outcome, verbose=verbose),
-        full=partial(_rewrite_text, outcome, verbose=True),
+        said=partial(_rewrite_text, outcome),
         failures=_reasons(outcome),
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
@@ -303,7 +298,8 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
         for rule, count in outcome.counts.items()
         if rule in listed
     ]
-    return TextTable("rule", "listed", "applied", right=("listed", "applied"), rows=rows)
+    columns = ("rule", "listed", "applied")
+    return TextTable(*columns, right=columns[1:], rows=rows, title="Rules")
 
 
 def _unremarkable(outcome: RewriteOutcome) -> set[str]:

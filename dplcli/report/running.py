@@ -28,21 +28,25 @@ def run_document(outcome: RunOutcome) -> Document:
     """Report on a model that was run."""
     report = outcome.kernels
     columns = ("min", "max", "mean")
-    table = TextTable("", "name", "type", "shape", *columns, right=columns)
+    title = "Inputs and outputs"
+    table = TextTable("", "name", "type", "shape", *columns, right=columns, title=title)
     for kind, arrays in (("input", outcome.given), ("output", outcome.made)):
         for each in arrays:
             shape = "x".join(map(str, each.shape)) or "scalar"
             table.add_row(kind, each.name, each.dtype, shape, *map(number, each.figures))
-    parts: list[Part] = [table, *map(note, outcome.notes)]
-    if report is not None and outcome.verification is None:
-        not_checked = note("what they gave is not checked; --check does that")
-        parts += [Text(), *kernel_lines(report), not_checked]
-    elif report is not None and outcome.verification is not None:
-        parts += [Text(), verification_report(outcome.verification, verbose=False)]
-    if outcome.output is not None:
-        parts.append(Text(f"Wrote {outcome.output}."))
+
+    def said(*, verbose: bool) -> Part:
+        parts: list[Part] = [table, *map(note, outcome.notes)]
+        if report is not None and outcome.verification is None:
+            not_checked = note("what they gave is not checked; --check does that")
+            parts += [Text(), *kernel_lines(report, verbose=verbose), not_checked]
+        elif report is not None and outcome.verification is not None:
+            parts += [Text(), verification_report(outcome.verification, verbose=verbose)]
+        written = outcome.output
+        return Group(*parts, *([] if written is None else [Text(f"Wrote {written}.")]))
+
     return Document(
-        text=Group(*parts),
+        said=said,
         of=outcome,
         ok=not outcome.complaints,
         complaints=outcome.complaints,
@@ -68,7 +72,7 @@ def plan_document(outcome: KernelsOutcome) -> Document:
     table = TextTable(*columns, right=("calls",), prose=("why not",), rows=rows)
     end = [Text(f"{found}. Wrote {outcome.output}.")] if outcome.taken else []
     return Document(
-        text=Group(*([table] if rows else []), *end),
+        said=Group(*([table] if rows else []), *end),
         of=outcome,
         ok=not complaints,
         complaints=complaints,
@@ -91,14 +95,18 @@ def bench_document(outcome: BenchOutcome) -> Document:
     threads = counted(outcome.threads, "thread") if outcome.threads else "all cores"
     rounds = counted(len(outcome.sides[0].timing.wall), "round")
     conditions = f"{outcome.fed}, {threads}, optimisation level {outcome.level}, {rounds} by turns"
-    parts: list[Part] = [Text(f"{conditions}; medians, and the middle half of the rounds")]
-    parts += [Text(), table]
-    if report is not None:
-        parts += [Text(), *kernel_lines(report)]
-        parts += [Text(), _functions(report, outcome.times)] if outcome.times else []
+    head = Text(f"{conditions}; medians, and the middle half of the rounds")
+
+    def said(*, verbose: bool) -> Part:
+        parts: list[Part] = [head, Text(), table]
+        if report is not None:
+            parts += [Text(), *kernel_lines(report, verbose=verbose)]
+            parts += [Text(), _functions(report, outcome.times)] if outcome.times else []
+        return Group(*parts, *map(note, outcome.notes), Text(), *map(Text, verdict))
+
     complaints = () if report is None else report.complaints
     return Document(
-        text=Group(*parts, *map(note, outcome.notes), Text(), *map(Text, verdict)),
+        said=said,
         of=outcome,
         ok=not complaints,
         complaints=complaints,
@@ -119,7 +127,7 @@ def _sides(outcome: BenchOutcome) -> TextTable:
             figures += [middle, f"{low} to {high}"]
         rows.append((name, side.label, side.engine, *figures))
     columns = ("", "model", "runs in", "CPU ms", "between", "wall ms", "between ")
-    return TextTable(*columns, right=columns[3:], rows=rows)
+    return TextTable(*columns, right=columns[3:], rows=rows, title="Times")
 
 
 def _comparison(outcome: BenchOutcome) -> list[str]:
@@ -155,46 +163,39 @@ def _functions(report: KernelReport, times: Iterable[PartitionTime]) -> TextTabl
         for name, (count, own, moved) in longest
         if total
     ]
-    columns = ("function", "calls", "ms", "ms of reorders", "share")
-    return TextTable(*columns, right=columns[1:], rows=rows)
+    columns, title = ("function", "calls", "ms", "ms of reorders", "share"), "Times by function"
+    return TextTable(*columns, right=columns[1:], rows=rows, title=title)
 
 
 # How near a model comes to one that it approximates.
 
 
-_LEAST = "Values inside, the least accurate first"
 _WORST = 10
 """How many values inside are shown if nobody asks for all."""
 
 
-def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
+def accuracy_document(outcome: AccuracyOutcome) -> Document:
     """Report on two models, of which one approximates the other."""
     measured = outcome.measured
-    outputs = _table(measured.outputs)
-    parts: list[Part] = [outputs]
-    known = [each for each in measured.layers or () if each.accuracy.sqnr is not None]
-    layers = sorted(known, key=lambda each: each.accuracy.sqnr or 0.0)
-    if measured.layers:
-        few = layers[:_WORST]
-        shown = measured.layers if verbose else [each for each in measured.layers if each in few]
-        told = f"{len(measured.layers):,} values inside"
-        if len(shown) < len(measured.layers):
-            told += f"; the {len(shown)} least accurate, in order of computation:"
-        parts += [Text(), Text(told), _table(shown, with_operators=True)]
-    if measured.loss is not None:
-        name, op_type, decibels = measured.loss
-        lost = f"{decibels:.3g} dB" if math.isfinite(decibels) else "all"
-        parts.append(Text(f"Most accuracy is lost at {op_type} {name!r}: {lost}."))
     notes = list(measured.notes)
     if measured.is_made_up:
         notes.append("inputs are made up; only --inputs with real data tells about accuracy in use")
-    parts += map(note, notes)
     sets = f"{counted(len(measured.fed), 'set')} of inputs ({', '.join(measured.fed)})"
     verdict = "Near enough" if outcome.bounds else "Measured"
     verdict = "Not near enough" if outcome.unmet else verdict
-    parts.append(Text(f"{verdict}, on {sets}."))
+
+    def said(*, verbose: bool) -> Part:
+        parts: list[Part] = [_table(measured.outputs, "Outputs")]
+        if measured.layers:
+            parts += [Text(), *_inside(measured.layers, None if verbose else _WORST)]
+        if measured.loss is not None:
+            name, op_type, decibels = measured.loss
+            lost = f"{decibels:.3g} dB" if math.isfinite(decibels) else "all"
+            parts.append(Text(f"Most accuracy is lost at {op_type} {name!r}: {lost}."))
+        return Group(*parts, *map(note, notes), Text(f"{verdict}, on {sets}."))
+
     return Document(
-        text=Group(*parts),
+        said=said,
         of=outcome,
         ok=not outcome.unmet,
         complaints=outcome.unmet,
@@ -221,16 +222,32 @@ def _least(outputs: Sequence[NamedAccuracy]) -> Iterator[tuple[str, str]]:
             yield f"least {title}", write(min(known))
 
 
-def _table(values: Iterable[NamedAccuracy], *, with_operators: bool = False) -> TextTable:
+def _inside(layers: Sequence[NamedAccuracy], most: int | None) -> Iterator[Part]:
+    """Yield the values inside in order of computation: the *most* least accurate, or all."""
+    known = [each for each in layers if each.accuracy.sqnr is not None]
+    least = sorted(known, key=lambda each: each.accuracy.sqnr or 0.0)[:most]
+    shown = layers if most is None else [each for each in layers if each in least]
+    told = f"{len(layers):,} values inside"
+    if len(shown) < len(layers):
+        told += f"; the {len(shown)} least accurate, in order of computation:"
+    yield Text(told)
+    yield _table(shown, "Values inside", with_operators=True)
+
+
+def _table(
+    values: Iterable[NamedAccuracy], title: str, *, with_operators: bool = False
+) -> TextTable:
+    """Return a row for each value; files show the least accurate first."""
     figures = (*(title for title, _ in _FIGURES.values()), "max abs")
     columns = ("operator", "value", *figures) if with_operators else ("output", *figures)
-    rows = []
+    rows, ranks = [], []
     for each in values:
+        ranks.append(math.inf if each.accuracy.sqnr is None else each.accuracy.sqnr)
         told = [(getattr(each.accuracy, figure), write) for figure, (_, write) in _FIGURES.items()]
         cells = ("" if value is None else write(value) for value, write in told)
         row = (each.name, *cells, number(each.accuracy.max_abs))
         rows.append((each.op_type, *row) if with_operators else row)
-    return TextTable(*columns, right=figures, rows=rows)
+    return TextTable(*columns, right=figures, rows=rows, title=title, ranks=ranks)
 
 
 _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from dplcli.errors import counted
 from dplcli.escaping import one_line
 from dplcli.ir.printer import node_window, print_node
-from dplcli.report.layout import Bars, Group, Text, TextTable
+from dplcli.report.layout import Bars, Group, Text, TextTable, joined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model, Node, Value
     from dplcli.outcomes import Delivery, InspectOutcome, WrittenOutcome
     from dplcli.report.layout import Cell, Part
-    from dplcli.verify import OutputComparison, Power, VerificationResult
+    from dplcli.verify import InputChoice, OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
     from dplcli.verify.verdict import BlockReport, KernelReport
 
@@ -220,7 +220,8 @@ def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
     spread = [output for output in ranked(outputs) if len(error_bins(output)) > 1]
     if not spread:
         return []
-    table = TextTable("errors of", "level", _HEADING, "farthest", prose=(_HEADING,))
+    columns = ("errors of", "level", _HEADING, "farthest")
+    table = TextTable(*columns, prose=(_HEADING,), title="Errors by output")
     for output in spread[:_MOST_ROWS]:
         bins = error_bins(output)
         bars = Bars([each.count for each in bins])
@@ -337,12 +338,12 @@ def verification_report(
     )
     result = replace(result, outputs=outputs)
     in_full = verbose or not result.accepted
-    lines: list[Part] = []
+    lines: list[Part] = [_input_table(result.inputs), Text()] if verbose and result.inputs else []
     if result.outputs and (in_full or with_outputs):
         lines.append(_output_table(result.outputs, None if in_full else _MOST_ROWS))
         lines += error_histograms(result.outputs) if in_full else []
     lines += judgement_lines(result, is_brief=not verbose, with_tolerances=in_full)
-    lines += [] if result.kernels is None else kernel_lines(result.kernels)
+    lines += [] if result.kernels is None else kernel_lines(result.kernels, verbose=verbose)
     lines += _said_of_outputs(result.outputs, "reason", "red")
     lines += _said_of_outputs(result.outputs, "excuse", "yellow")
     for name, tolerance in needed.items():
@@ -381,11 +382,13 @@ def _said_of_outputs(
 
 def _output_table(outputs: Sequence[OutputComparison], most: int | None) -> Part:
     """Return a row for each output and level; of more than *most*, for the worst."""
-    chosen = set(map(id, ranked(outputs)[:most]))
+    ranks = {id(output): rank for rank, output in enumerate(ranked(outputs)[:most])}
     columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
-    rows = [_figures(output) for output in outputs if id(output) in chosen]
+    chosen = [output for output in outputs if id(output) in ranks]
+    rows = list(map(_figures, chosen))
     names = ("output", "level", *columns, "verdict")
-    table = TextTable(*names, right=columns, rows=rows, title="Outputs")
+    order = (ranks[id(output)] for output in chosen)
+    table = TextTable(*names, right=columns, rows=rows, title="Outputs", ranks=order)
     left = len(outputs) - len(rows)
     if not left:
         return table
@@ -406,7 +409,8 @@ def _block_table(blocks: Sequence[BlockReport]) -> list[Part]:
         if each.judged
     ]
     right = ("block", "nodes", "places", "ulps off")
-    return [TextTable(*right, "in", right=right, rows=rows)] if rows else []
+    table = TextTable(*right, "in", right=right, rows=rows, title="Blocks that differ")
+    return [table] if rows else []
 
 
 def _largest_error(outputs: Sequence[OutputComparison]) -> list[Text]:
@@ -419,20 +423,21 @@ def _largest_error(outputs: Sequence[OutputComparison]) -> list[Text]:
     return [Text(f"{text}{worst.level} (--verbose shows every output).", style="dim")]
 
 
-def kernel_lines(report: KernelReport) -> list[Part]:
-    """Return where partitions ran, by function: those of one fate in one row."""
-    alike: Counter[tuple[str, str, str]] = Counter()
+def kernel_lines(report: KernelReport, *, verbose: bool = False) -> list[Part]:
+    """Return where partitions ran: each if *verbose*, or by function, those of one fate in one."""
+    rows: list[tuple[str, ...]] = []
     for item in report.partitions:
         what = item.why or "; ".join(dict.fromkeys(item.primitives)) or "not reached"
         where = report.kernels.library if item.runs else "onnxruntime"
-        alike[item.function, where, one_line(what, _LONG)] += 1
-    rows = [(function, f"{n:,}", where, what) for (function, where, what), n in alike.items()]
-    columns = ("function", "calls", "ran on", "primitives, or why not")
-    table = TextTable(*columns, right=("calls",), prose=columns[-1:], rows=rows, title=_PARTITIONS)
+        name = (item.call, item.function, f"{item.runs:,}") if verbose else (item.function,)
+        rows.append((*name, where, one_line(what, _LONG)))
+    columns = ["call", "function", "runs", "ran on", "primitives, or why not"]
+    if not verbose:
+        rows = [(function, f"{n:,}", *fate) for (function, *fate), n in Counter(rows).items()]
+        columns = ["function", "calls", *columns[3:]]
+    title = f"Partitions on {report.kernels.library}"
+    table = TextTable(*columns, right=("calls", "runs"), prose=columns[-1:], rows=rows, title=title)
     return [*([table] if rows else []), Text(f"{report}.")]
-
-
-_PARTITIONS = "Partitions on the library"
 
 
 _NOT_ALIKE = ": inputs or outputs differ, so nothing was run"
@@ -470,15 +475,15 @@ def _figures(output: OutputComparison) -> tuple[Cell, ...]:
     )
 
 
-def _judged(*, ok: bool, mismatches: int, said: str = "ok") -> Text:
-    return Text(said, "green") if ok else Text(f"{mismatches:,} differ", "red")
+def _judged(*, ok: bool, mismatches: int) -> Text:
+    return Text("ok", "green") if ok else Text(f"{mismatches:,} differ", "red")
 
 
-def input_table(result: VerificationResult) -> TextTable:
+def _input_table(inputs: Iterable[InputChoice]) -> TextTable:
     """Return a row for each input: what it was fed, and why."""
     rows = [
         (each.name, f"{each.dtype} {list(each.shape)}", value(each.low), value(each.high), each.how)
-        for each in result.inputs
+        for each in inputs
     ]
     limits, how = ("lowest", "highest"), "how it was chosen"
     columns = ("input", "type", *limits, how)
@@ -537,7 +542,7 @@ def node_table(nodes: Iterable[Node], *, has_scopes: bool) -> TextTable:
     """Return a row for each node: its name, its operator, and what it makes, with the types."""
     table = TextTable("node", "operator", "makes", *(["graph"] if has_scopes else []))
     for node in nodes:
-        values = [(value.name, value.inferred_type()) for value in node.outputs if value]
+        values = [(value.name, value.known_type()) for value in node.outputs if value]
         made = ", ".join(name if kind is None else f"{name} {kind}" for name, kind in values)
         scope = [one_line(node.scope)] if has_scopes else []
         table.add_row(one_line(node.name), node.qualified_op, one_line(made), *scope)
@@ -571,6 +576,15 @@ def note(text: str) -> Text:
 def hint(text: str) -> Text:
     """Return what a reader may do next."""
     return Text(f"hint: {text}", style="cyan")
+
+
+_SEVERITIES = {"error": "red", "warning": "yellow", "note": ""}
+
+
+def finding_line(place: str, severity: str, rule: str, message: str) -> Text:
+    """Return what is to be looked at in a catalogue, and where: ``rules.yaml:12: error: …``."""
+    line = joined(f"{place}: " * bool(place), (severity, _SEVERITIES[severity]))
+    return line.append(f": {rule}: {message}")
 
 
 def ending(outcome: WrittenOutcome, *, is_changed: bool, verbose: bool) -> list[Part]:
@@ -624,10 +638,11 @@ def whereabouts(written: Delivery) -> str:
 
 def layer_table(layers: Layers) -> Part:
     """Return one row for each value that both models compute, and the first that differs."""
-    numbers = ("max abs", "max rel", "atol")
-    columns = ("value", "candidate", "made by", "aligned by", *numbers, "")
-    rows = map(_row, layers.layers)
-    table = TextTable(*columns, right=numbers, rows=rows, title="Values on the way")
+    numbers = ("max abs", "max rel", "atol", "used")
+    columns = ("value", "candidate", "made by", "aligned by", *numbers, "verdict")
+    rows, ranks = map(_row, layers.layers), (layer.ok for layer in layers.layers)
+    title = "Values on the way"
+    table = TextTable(*columns, right=numbers, rows=rows, title=title, ranks=ranks)
     by = ", ".join(f"{number:,} by {how}" for how, number in sorted(layers.counts().items()))
     wrong, first = sum(not layer.ok for layer in layers.layers), layers.first
     alone = f"{layers.alone[0]:,} of the original and {layers.alone[1]:,} of the candidate"
@@ -654,5 +669,6 @@ def _row(layer: Layer) -> tuple[Cell, ...]:
         layer.how,
         *largest_errors(found)[:2],
         number(found.atol),
-        _judged(ok=layer.ok, mismatches=found.mismatches, said=""),
+        percent(share_of_tolerance(found)),
+        _judged(ok=layer.ok, mismatches=found.mismatches),
     )

@@ -401,7 +401,7 @@ class _Record:
         }
 
     def _value(self, value: Value) -> list[object]:
-        known = value.inferred_type()
+        known = value.known_type()
         number = -1 if known is None else self.types[one_line(str(known), 200)]
         tensor = value.constant
         row: list[object] = [_name(value.name), number]

@@ -16,7 +16,7 @@ from dplcli.shapes.rules import NOTHING, Fact, UnknownError, View
 from dplcli.shapes.terms import Algebra, Term, add, is_small
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,14 +50,14 @@ class Knowledge:
     """What is known of the values of one model.
 
     Args:
-        bound: The types of values for inputs of certain sizes, to which :meth:`complete` adds;
-            without, facts hold for all sizes.
+        bound: The types of values for inputs of certain types; without, facts hold for all that
+            the model can be given.
 
     Attributes:
         algebra: What numbers are computed with.
     """
 
-    def __init__(self, bound: dict[Value, TensorType] | None = None) -> None:
+    def __init__(self, bound: Mapping[Value, TensorType] | None = None) -> None:
         self.algebra = Algebra()
         self._bound = bound
         self._facts: dict[Value, Fact] = {}
@@ -67,7 +67,10 @@ class Knowledge:
         self._told: dict[Value, TensorType | None] = {}
         self._named: dict[str, Number] = {}
         self._closed: dict[Graph, bool] = {}
-        self._symbols: set[str] | None = None
+
+    def give(self, value: Value, array: NDArray[Any]) -> None:
+        """Say what the elements of an input are."""
+        self._facts[value] = _fact_of(array)
 
     def fact(self, value: Value) -> Fact:
         """Return what is known of *value*."""
@@ -110,7 +113,7 @@ class Knowledge:
         """Return the type of *value* as far as it follows; None if not even the rank does.
 
         Equal dimensions have equal symbols: that of the file, or the sum of products in brackets.
-        What inference tells stays, but for the symbols that it makes up.
+        What is known by now stays, but for the symbols that inference makes up.
         """
         if value not in self._types:
             self._types[value] = None  # whoever asks on the way to the answer is told nothing
@@ -120,7 +123,7 @@ class Knowledge:
                 fact = NOTHING
             if fact.dtype is not None and fact.shape is not None:
                 shape = tuple([self._symbol(number, value.graph) for number in fact.shape])
-                told = value.inferred_type()
+                told = self._told_by_type(value)
                 if told is not None and told.shape is not None and len(told.shape) == len(shape):
                     pairs = zip(told.shape, shape, strict=True)
                     shape = tuple([new if is_made_up(said) else said for said, new in pairs])
@@ -134,8 +137,12 @@ class Knowledge:
         match self.algebra.meaning(number):
             case ("symbol", of, str() as said) if of is graph:
                 return said
-            case ("dim", of, int() as axis) if (made_up := _made_up(of, axis)) is not None:
-                return made_up
+            case ("dim", Value() as of, int() as axis):
+                told = self._told_by_type(of)
+                if told is not None and told.shape is not None and is_made_up(told.shape[axis]):
+                    return told.shape[axis]
+            case _:
+                pass
         if not self._named:  # a file may have odd symbols, which mean something else
             types = [value.declared_type for value in graph.model.graph.inputs]
             dims = [dim for kind in types if kind is not None for dim in kind.shape or ()]
@@ -144,38 +151,6 @@ class Knowledge:
         while self._named.setdefault(text, number) != number:
             text += "'"
         return text if len(text) <= _LONGEST_SYMBOL else None
-
-    def complete(self, nodes: Iterable[Node]) -> None:
-        """Add the types of what *nodes* make, as far as they follow, to the bound types.
-
-        A dimension of an input that has no number by now will not get one.
-        """
-        assert self._bound is not None  # noqa: S101  # nobody asks for it else
-        for value in (value for node in nodes for value in node.outputs if value is not None):
-            stated = self._known_type(value)
-            if is_exact(stated) or (stated is not None and self._is_open(value, stated)):
-                continue
-            try:
-                fact = self.fact(value)
-            except Exception:  # noqa: BLE001, S112  # a broken node: what it makes stays unknown
-                continue
-            derived = TensorType(fact.dtype, _numbers(fact))
-            is_new = stated is None or stated.shape is None
-            if fact.dtype is not None and (
-                is_exact(derived) or (is_new and fact.shape is not None)
-            ):
-                self._bound[value] = derived
-
-    def _is_open(self, value: Value, kind: TensorType) -> bool:
-        """Tell whether a type has numbers and symbols of inputs, and nothing else unknown."""
-        if self._symbols is None:
-            types = map(self._known_type, value.graph.model.graph.inputs)
-            dims = {dim for each in types if each is not None for dim in each.shape or ()}
-            self._symbols = {dim for dim in dims if isinstance(dim, str) and _is_name(dim)}
-        symbols, shape = self._symbols, kind.shape
-        if kind.dtype is None or shape is None:
-            return False
-        return all(isinstance(dim, int) or dim in symbols for dim in shape)
 
     def describe(self, number: Number) -> str:
         """Write a number with the names that its unknowns have in the model."""
@@ -198,6 +173,13 @@ class Knowledge:
                 return None
             self._stored[value] = tensor.numpy()
         return self._stored[value]
+
+    def numbers(self, value: Value) -> NDArray[Any] | None:
+        """Return the elements of *value* as :meth:`array` does; None behind a broken node."""
+        try:
+            return self.array(value)
+        except Exception:  # noqa: BLE001  # whatever a rule meets in it
+            return None
 
     def _needed(self, value: Value) -> list[Value]:
         """List what must be known first."""
@@ -246,14 +228,18 @@ class Knowledge:
         Such a size may differ at each run; the file states what it was once.
         """
         if self._bound is not None:
-            return self._bound.get(value) or value.declared_type
-        if value in self._told:
-            return self._told[value]
-        kind = self._told[value] = self._type_told(value)
-        return kind
+            return self._told_by_type(value)
+        if value not in self._told:
+            self._told[value] = self._type_for_all(value)
+        return self._told[value]
 
-    def _type_told(self, value: Value) -> TensorType | None:
-        kind = value.inferred_type()
+    def _told_by_type(self, value: Value) -> TensorType | None:
+        if self._bound is not None:
+            return self._bound.get(value) or value.declared_type
+        return value.known_type()
+
+    def _type_for_all(self, value: Value) -> TensorType | None:
+        kind = value.known_type()
         if kind is None or kind.shape is None:
             return kind
         if self._up_to_callers is None:
@@ -331,30 +317,7 @@ class Knowledge:
         arrays = self._computed(node, dict(zip(node.outputs, facts, strict=True)))
         if arrays is not None:
             return [_fact_of(array) for array in arrays]
-        if self._bound is None or node.subgraphs or all(map(_is_sized, facts)):
-            return facts
-        return [
-            fact
-            if value is None or inferred is None or _is_sized(fact)
-            else self._typed(value, inferred)
-            for fact, inferred, value in zip(
-                facts, self._inferred(node), node.outputs, strict=False
-            )
-        ] or facts
-
-    def _inferred(self, node: Node) -> Sequence[TensorType | None]:
-        """Let the schema infer a node from numbers."""
-        types, data = {}, {}
-        needs_data = bool(node.domain) or node.op_type not in operators.TYPED_BY_TYPES
-        for value in filter(None, node.inputs):
-            fact = self._known(value)
-            if fact.shape is None:
-                return []
-            types[value] = TensorType(fact.dtype, _numbers(fact))
-            array = self._known_array(value) if needs_data else None
-            if array is not None:
-                data[value] = array
-        return node.graph.model.codec.infer_node(node, types, data)
+        return facts
 
     def _reasoned(self, view: View, value: Value, shapes: Shapes) -> Fact:
         """Say what the rules say of one output."""
@@ -480,13 +443,6 @@ def _is_name(symbol: str) -> bool:
     return symbol not in _PLACEHOLDERS and not is_made_up(symbol)
 
 
-def _made_up(value: object, axis: int) -> str | None:
-    """Return the symbol that inference made up for a dimension, if it did."""
-    kind = value.inferred_type() if isinstance(value, Value) else None
-    said = None if kind is None or kind.shape is None else kind.shape[axis]
-    return said if isinstance(said, str) and is_made_up(said) else None
-
-
 def _name_of(key: object) -> str | None:
     """Say what an unknown size is to a reader."""
     match key:
@@ -519,10 +475,6 @@ def _size(shape: Sequence[Number | str | None] | None) -> int | None:
     """Count the elements; None if a dimension is not a number."""
     sizes = [dim for dim in shape or () if isinstance(dim, int)]
     return None if shape is None or len(sizes) < len(shape) else prod(sizes)
-
-
-def _is_sized(fact: Fact) -> bool:
-    return fact.dtype is not None and fact.shape is not None and _are_numbers(fact.shape)
 
 
 def _is_small(array: NDArray[Any]) -> bool:

@@ -25,7 +25,7 @@ from dplcli.verify.values import (
     RunError,
     Runs,
     StoppedError,
-    map_feeds,
+    map_feed,
 )
 from dplcli.verify.verdict import Figures, OutputComparison
 
@@ -468,12 +468,6 @@ class Judge:
             roundings=self.roundings,
         )
 
-    def _limit(self, name: str) -> Limit | None:
-        """Return how far the original's last bits move it; None if somebody chose a tolerance."""
-        given = self.settings
-        chosen = name in given.tolerances or (given.rtol, given.atol) != (None, None)
-        return None if chosen else self.limits.get(name)
-
     def _compare_leaf(self, name: str, expected: Leaf, actual: Leaf) -> OutputComparison:
         blank = self._blank(name, expected)
         where = f"element {expected.label}: " if expected.label else ""
@@ -491,7 +485,9 @@ class Judge:
             comparison = _compare_integers(blank, expected.data, actual.data, flips=flips)
         else:
             comparison = _compare_exactly(blank, expected, actual)
-        if not comparison.ok and (limit := self._limit(name)) is not None:
+        given, limit = self.settings, self.limits.get(name)
+        is_chosen = name in given.tolerances or (given.rtol, given.atol) != (None, None)
+        if not comparison.ok and limit is not None and not is_chosen:
             comparison = _within_limit(comparison, blank, limit, expected, actual)
         return (
             comparison
@@ -808,10 +804,9 @@ def _measure(
         rng = np.random.default_rng(draw)
         try:
             runner = open_session(_moved_source(source, rng, units))
-            fed = (
-                map_feeds(partial(_moved, rng=rng, units=units), each) for each in feeds.values()
-            )
-            moved = dict(zip(feeds, runner.run_each([*fed]), strict=True))
+            move = partial(map_feed, partial(_moved, rng=rng, units=units))
+            fed = [{name: move(feed) for name, feed in own.items()} for own in feeds.values()]
+            moved = dict(zip(feeds, runner.run_each(fed), strict=True))
             for name, limit in movements(outputs, moved).items():
                 limits[name] = _further(limits.get(name, _STILL), limit)
         except (RunError, StoppedError, EncodeError):
@@ -869,8 +864,7 @@ def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -
         values = _moved(onnx.numpy_helper.to_array(tensor), rng, units)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     blocks = source.blocks and replace(source.blocks, kept=None)  # other weights give other values
-    content = model.SerializeToString()
-    return replace(source, content=content, blocks=blocks)
+    return replace(source, content=model.SerializeToString(), blocks=blocks)
 
 
 def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:

@@ -18,7 +18,7 @@ from dplcli.ir.operators import CASTS, CONTROL_FLOW, canonical_domain
 from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
-from dplcli.onnx_io.infer import ONNX_ERRORS, inferred_graph, inlined, write_defaults
+from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, types_by_name, write_defaults
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.check import REFERENCE_LEVEL
@@ -437,7 +437,7 @@ class CutModels:
         One session is open at a time: a second one would start another process.
         """
         given: dict[int, Outputs | RunError] = {}
-        groups: dict[object, dict[int, dict[str, Feed]]] = {}
+        groups: dict[object, dict[int, Mapping[str, Feed]]] = {}
         for number, feeding in enumerate(feedings):
             try:
                 feeds = self.fed(side, places, feeding)
@@ -448,7 +448,7 @@ class CutModels:
             groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
         for group in groups.values():
             opened: tuple[ModelSource, Callable[[Mapping[str, Feed]], Outputs]] | None = None
-            for number, feeds in group.items():
+            for number, fed in group.items():
                 feeding = feedings[number]
                 try:
                     if opened is None:
@@ -463,13 +463,13 @@ class CutModels:
                                 else Runner(source, REFERENCE_LEVEL).run
                             ),
                         )
-                    outputs = opened[1](feeds)
+                    outputs = opened[1](fed)
                 except RunError as error:
                     given[number] = RunError(str(error))  # the other holds on to the session
                     continue
                 given[number] = outputs
                 if not precision and not feeding.taken:
-                    self._watch(side, places, _Ran(opened[0], feeding, feeds, outputs))
+                    self._watch(side, places, _Ran(opened[0], feeding, fed, outputs))
         return [given[number] for number in range(len(feedings))]
 
     def cut_out(  # noqa: PLR0913  # what is cut out, and how
@@ -482,7 +482,7 @@ class CutModels:
         is_sized: bool = True,
         shows: bool = False,
         keeps_casts: bool = True,
-    ) -> tuple[ModelSource, dict[str, Feed]]:
+    ) -> tuple[ModelSource, Mapping[str, Feed]]:
         """Return places of one model as one model, and what a feeding feeds them.
 
         Args:
@@ -501,7 +501,7 @@ class CutModels:
         if cuts is None:
             cuts = self.cuts_of(side.place, places[0].without)
         feeds = self.fed(side, places, feeding, cuts)
-        types = {name: type_of(_known(v, name), is_sized=is_sized) for name, v in feeds.items()}
+        types = {name: type_of(value, is_sized=is_sized) for name, value in feeds.items()}
         nodes = {row for part in parts for row in part.nodes}
         model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
         if keeps_casts:
@@ -568,15 +568,16 @@ class CutModels:
 
     def fed(
         self, side: CutSide, places: Sequence[Place], feeding: Feeding, cuts: Cuts | None = None
-    ) -> dict[str, Feed]:
+    ) -> dict[str, Array | list[Array]]:
         """Return what a feeding feeds places of one model, by the names there."""
         if cuts is None:
             cuts = self.cuts_of(side.place, places[0].without)
-        feeds: dict[str, Feed] = {}
+        feeds: dict[str, Array | list[Array]] = {}
         for name in dict.fromkeys(n for place in places for n in place.parts[side.place].reads):
-            if name not in cuts or cuts[name].original not in feeding.feeds:
-                raise RunError(f"{name!r} cannot be fed")
-            feeds[name] = feeding.feeds[cuts[name].original]
+            value = feeding.feeds.get(cuts[name].original) if name in cuts else None
+            if value is None:
+                raise RunError(f"the value {name!r} cannot be fed")
+            feeds[name] = value
         return feeds
 
 
@@ -587,14 +588,6 @@ def _has_half(model: ModelProto) -> bool:
     types |= {tensor.data_type for tensor in model.graph.initializer}
     types |= {to.i for node in all_nodes(model.graph) if (to := attribute(node, "to")) is not None}
     return not types.isdisjoint({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-
-
-def _is_open_if(node: NodeProto, ranges: Ranges) -> bool:
-    """Tell whether a node is an If whose condition is not always the same."""
-    if node.op_type != "If" or node.domain:
-        return False
-    least, most = ranges[node.input[0]]
-    return least != most
 
 
 def _bound_loops(model: ModelProto) -> None:
@@ -623,7 +616,8 @@ def _open_ifs(
 ) -> Iterator[tuple[int, NodeProto]]:
     """Yield the If nodes whose condition is not always the same, and in how many others each is."""
     for node in nodes:
-        is_open = _is_open_if(node, ranges)
+        is_if = node.op_type == "If" and not node.domain
+        is_open = is_if and len({*ranges[node.input[0]]}) > 1
         if is_open:
             yield depth, node
         for _, body in graphs_of(node):
@@ -725,12 +719,6 @@ def _written_out(model: ModelProto) -> ModelProto:
     return inlined(copy)
 
 
-def _known(value: Array | list[Array] | None, name: str) -> Array | list[Array]:
-    if value is None:
-        raise RunError(f"the value {name!r} cannot be fed")
-    return value
-
-
 # Two models of which onnxruntime does not run some nodes: what can be said of the others.
 #
 # A custom operator whose library is missing, or a kernel that this build lacks, keeps a whole
@@ -802,12 +790,8 @@ def _types(side: CutSide) -> dict[str, TypeProto]:
     model.CopyFrom(side.wiring.model)
     guesses: dict[str, TypeProto] = {}
     while True:
-        graph = inferred_graph(model)[0] or model.graph
-        types = guesses | {
-            info.name: info.type
-            for info in (*graph.input, *graph.value_info, *graph.output)
-            if info.type.WhichOneof("value") is not None
-        }
+        path = side.source.path
+        types = guesses | types_by_name(model_from_proto(model, path.parent, path.name))
         more = {
             name: types[node.input[0]]
             for node in side.wiring.nodes

@@ -162,11 +162,6 @@ class Session:
         self._names = [output.name for output in self._session.get_outputs()]
         self._plain = not any(output.type in exotic for output in self._session.get_outputs())
 
-    def ports(self) -> list[ort.NodeArg]:
-        """Return the outputs, each with a name, a type and a shape."""
-        arguments: list[ort.NodeArg] = self._session.get_outputs()
-        return arguments
-
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
 
@@ -254,7 +249,7 @@ def output_types(source: ModelSource) -> dict[str, TensorType]:
         RunError: onnxruntime does not accept the model.
     """
     types = {}
-    for output in Session(source, "disable").ports():
+    for output in opened(source, lambda given: _created(given, "disable")).get_outputs():
         inner = output.type.removeprefix("tensor(").removesuffix(")")
         dtype = None if output.type != f"tensor({inner})" else _OTHER_NAMES.get(inner, inner)
         types[output.name] = TensorType(dtype, tuple(output.shape) or None)

@@ -47,7 +47,7 @@ from dplcli.verify.model import (
     signature_differences,
 )
 from dplcli.verify.places import judge_places
-from dplcli.verify.power import blind_warnings, measure_power, random_warnings, value_warnings
+from dplcli.verify.power import measure_power, random_warnings, value_warnings
 from dplcli.verify.proof import UnprovedError, prove_same
 from dplcli.verify.run import Runner
 from dplcli.verify.values import (
@@ -206,7 +206,7 @@ def _plan(
     plan, cuts = plan_blocks(
         (ModelSource(models[0]), ModelSource(models[1])),
         [port.name for port in ports],
-        values_of(flow, inputs.expected_sizes(ports, settings)),
+        values_of(flow, next(inputs.size_plans(ports, settings.sizes, ()), inputs.NO_SIZES)),
         settings.max_memory,
         say,
     )
@@ -320,10 +320,7 @@ class _Check:
         self._power_warnings = []
         if is_proved and not settings.mutants:
             return  # numbers that say little take nothing from a proof
-        self._power_warnings = [
-            *blind_warnings(reference.blind),
-            *value_warnings(list(reference.outputs.values()), reference.blind),
-        ]
+        self._power_warnings = value_warnings([*reference.outputs.values()], reference.blind)
 
     def run(self, candidate: Path, known: VerificationResult) -> VerificationResult:
         """Return the verdict on a file with the same signature.
@@ -361,10 +358,12 @@ class _Check:
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
             outputs = [self._excused(output, regions) for output in outputs]
         apart = None if reasons else self._apart(source, outputs, regions)
+        kernels = settings.execution.kernels
+        is_bf16 = kernels is not None and kernels.math == "bf16"
         if apart is not None and not self._settings.chooses_tolerance:
             outputs = [
                 self._in_bf16(output, runs, apart)
-                if self._math == "bf16" or settings.execution.widens
+                if is_bf16 or settings.execution.widens
                 else self._excused(output, regions, apart)
                 for output in outputs
             ]
@@ -389,12 +388,7 @@ class _Check:
             regions=regions,
         )
         noted = () if regions is None else regions.notes[:_MOST_NOTED]
-        warnings = (
-            *known.warnings,
-            *self._warnings,
-            *noted,
-            *self._power_warnings,
-        )
+        warnings = (*known.warnings, *self._warnings, *noted, *self._power_warnings)
         result = replace(result, warnings=tuple(dict.fromkeys(warnings)))
         if regions is not None and result.memory is not None:
             seen = reports(reference.source, regions.roundings)
@@ -530,12 +524,6 @@ class _Check:
         if output.level != REFERENCE_LEVEL and not self._is_unsteady(output):
             return output
         return compare.excused(output, excuse)
-
-    @property
-    def _math(self) -> str:
-        """In which arithmetic kernels compute products."""
-        kernels = self._settings.execution.kernels
-        return "fp32" if kernels is None else kernels.math
 
     def _in_bf16(
         self, output: OutputComparison, runs: Mapping[str, Runs], apart: ApartJudgement

@@ -7,7 +7,6 @@ is asked as a referee had better say nothing than something false.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from graphlib import TopologicalSorter
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -19,7 +18,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 from onnx.reference.ops.op_scan import Scan as OwnScan
 
-from dplcli.onnx_io.convert import all_nodes
+from dplcli.onnx_io.infer import functions_in_order
 from dplcli.verify.check import CPU
 from dplcli.verify.engines import numbered
 from dplcli.verify.model import whole_of
@@ -350,13 +349,7 @@ class ReferenceSession:
             model = whole_of(source)
             # Put the functions that others call before these: the evaluator knows those it has
             # read.
-            functions = {(each.domain, each.name, each.overload): each for each in model.functions}
-            calls = {
-                key: {(node.domain, node.op_type, node.overload) for node in all_nodes(each)}
-                & functions.keys()
-                for key, each in functions.items()
-            }
-            order = [functions[key] for key in TopologicalSorter(calls).static_order()]
+            order = [function for function, _ in functions_in_order(model).values()]
             del model.functions[:]
             model.functions.extend(order)
             self._names = [output.name for output in model.graph.output]

@@ -22,10 +22,9 @@ import numpy as np
 import onnx
 
 from dplcli.errors import UsageError
-from dplcli.files import write_file
 from dplcli.verify.check import REFERENCE_LEVEL, Check
 from dplcli.verify.compare import Depth, Facts, Judge, Limit, check_names, excused, judge_level
-from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source
+from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source, write_arrays
 from dplcli.verify.model import check_expansion, input_ports, output_ports, read_model
 from dplcli.verify.run import Runner, at_level, check_setup, run_cases, run_levels
 from dplcli.verify.values import Array, Feed, Leaf, Outputs, Runs, storable
@@ -139,10 +138,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
         "candidates": packed_runs(evidence.candidates, arrays),
     }
     arrays[RECORD] = np.array(json.dumps(record))
-    try:
-        write_file(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, **arrays))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+    write_arrays("--save-results", path, arrays.items())
 
 
 def load_evidence(path: Path) -> Evidence:
@@ -156,7 +152,11 @@ def load_evidence(path: Path) -> Evidence:
         if record["schema"] != RESULTS_SCHEMA:
             raise UsageError(f"{path}: holds {record['schema']!r}, not {RESULTS_SCHEMA!r}")
         facts, result = record["facts"], record["result"]
-        plain: dict[str, Any] = {name: tuple(result.get(name, ())) for name in _TUPLES}
+        plain: dict[str, Any] = {name: tuple(result[name]) for name in _TUPLES}
+        cases = dict(result["cases"])
+        feeds: dict[int, dict[str, Feed]] = {case: {} for case in cases}
+        for case, name, packed in record["feeds"]:
+            feeds.setdefault(case, {})[name] = _unpacked_feed(packed, arrays)
         originals = unpacked_runs(record["originals"], arrays)
         levels = {REFERENCE_LEVEL: originals[REFERENCE_LEVEL], **originals} if originals else {}
         return Evidence(
@@ -176,12 +176,12 @@ def load_evidence(path: Path) -> Evidence:
                     InputChoice(**(choice | {"shape": tuple(choice["shape"])}))
                     for choice in result["inputs"]
                 ),
-                cases=dict(result["cases"]),
+                cases=cases,
                 **_grounds(result),
             ),
-            feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
+            feeds=feeds,
             runtime=record["runtime"],
-            excuses={(level, name): text for level, name, text in record.get("excuses", [])},
+            excuses={(level, name): text for level, name, text in record["excuses"]},
         )
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -192,18 +192,14 @@ def load_evidence(path: Path) -> Evidence:
 
 
 def _grounds(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record says of proof and regions; files of the first previews say nothing."""
-    proof, regions = result.get("proof"), result.get("regions")
+    """Return what a record says of proof and regions."""
+    proof, regions = result["proof"], result["regions"]
     if regions is not None:
-        told = {
-            name: tuple(regions.get(name, ()))
-            for name in ("differing", "unseen", "changes", "notes")
-        }
-        sights = tuple(Sight(**sight) for sight in regions.get("sights", ()))
-        regions = regions | told | {"sights": sights}
+        told = {name: tuple(regions[name]) for name in ("differing", "unseen", "changes", "notes")}
+        regions = regions | told | {"sights": tuple(Sight(**each) for each in regions["sights"])}
     return {
         "proof": None if proof is None else Proof(**proof),
-        "unproved": result.get("unproved", ""),
+        "unproved": result["unproved"],
         "regions": None if regions is None else LocalJudgement(**regions),
     }
 
@@ -270,17 +266,6 @@ def _packed_feed(feed: Feed, arrays: dict[str, Array]) -> object:
     return {"array": _put(feed, arrays), "dtype": int(dtype)}
 
 
-def _unpacked_feeds(
-    entries: Any,  # noqa: ANN401  # JSON
-    cases: Mapping[int, str],
-    arrays: Mapping[str, Array],
-) -> dict[int, dict[str, Feed]]:
-    feeds: dict[int, dict[str, Feed]] = {case: {} for case in cases}
-    for case, name, packed in entries:
-        feeds.setdefault(case, {})[name] = _unpacked_feed(packed, arrays)
-    return feeds
-
-
 def _unpacked_feed(packed: Any, arrays: Mapping[str, Array]) -> Feed:  # noqa: ANN401  # JSON
     if packed is None:
         return None
@@ -340,7 +325,7 @@ def verify_against(
         proof=None,
         unproved="",
         regions=None,
-        doubts=blindness(evidence.result.blind_outputs, _first(evidence), evidence.feeds),
+        doubts=blindness(evidence.result.blind_outputs, gave, evidence.feeds),
         reasons=tuple(reasons),
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )

@@ -9,8 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.convert import all_nodes, graphs_of
-from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.convert import all_nodes, all_tensors, graphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

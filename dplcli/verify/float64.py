@@ -16,20 +16,19 @@ import onnx
 from onnx import AttributeProto, TensorProto
 
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.convert import all_scopes
-from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.convert import all_scopes, all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import scale_of
 from dplcli.verify.float32 import STATED_TYPE
 from dplcli.verify.model import whole_of
 from dplcli.verify.run import Runner
-from dplcli.verify.values import RunError, map_feeds, one_line
+from dplcli.verify.values import RunError, map_feed, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto
 
     from dplcli.verify.compare import Reals
     from dplcli.verify.values import Array, Feed, Leaf, ModelSource, Outputs
@@ -65,8 +64,11 @@ def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> M
             del scope.value_info[:]
             for node in scope.node:
                 _widen(node)
-            if isinstance(scope, onnx.GraphProto):
-                _widen_interface(scope)
+            # Correct the types that a graph states of what enters and leaves.
+            ends = (*scope.input, *scope.output) if isinstance(scope, onnx.GraphProto) else ()
+            for info in ends:
+                if info.type.tensor_type.elem_type in _COARSER:
+                    info.type.tensor_type.elem_type = TensorProto.DOUBLE
     for tensor in all_tensors(wide):
         if tensor.data_type in _COARSER:
             values = onnx.numpy_helper.to_array(tensor).astype(np.float64)
@@ -94,7 +96,7 @@ def wide_feed(value: Feed, moved: np.random.Generator | None = None) -> Feed:
         value: What is fed: nothing, an array, or a list of arrays.
         moved: As for :func:`in_float64`.
     """
-    return map_feeds(partial(_wide, moved=moved), {"": value})[""]
+    return map_feed(partial(_wide, moved=moved), value)
 
 
 def _wide(values: Array, moved: np.random.Generator | None) -> Array:
@@ -140,13 +142,6 @@ def _widen(node: NodeProto) -> None:
                 values = np.array(onnx.helper.get_attribute_value(given[name]), np.float32)
                 tensor = onnx.numpy_helper.from_array(values)
                 given[name].CopyFrom(onnx.helper.make_attribute("value", tensor))
-
-
-def _widen_interface(graph: GraphProto) -> None:
-    """Correct the types that a graph states of what enters and leaves."""
-    for info in (*graph.input, *graph.output):
-        if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type in _COARSER:
-            info.type.tensor_type.elem_type = TensorProto.DOUBLE
 
 
 # Places of two models in float64, and what they say there.

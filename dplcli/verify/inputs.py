@@ -50,7 +50,6 @@ from dplcli.verify.values import (
     Array,
     BlockCuts,
     Feed,
-    Leaf,
     ModelSource,
     Outputs,
     RunError,
@@ -1280,7 +1279,8 @@ class _Found:
     def is_finite(self) -> bool:
         """Whether no float of any output is NaN or infinite."""
         given = (leaves for outputs in self.outputs.values() for leaves in outputs.values())
-        return all(map(are_finite, given))
+        floats = (leaf.data for leaves in given for leaf in leaves if leaf.data.dtype.kind == "f")
+        return all(bool(np.isfinite(data).all()) for data in floats)
 
     def add(self, feeds: Feeds, outputs: Outputs) -> int:
         """Add a case, and return its number."""
@@ -1708,12 +1708,6 @@ def _way_out(free: Sequence[Port], refusal: str, *, asked: bool) -> str:
     return f"{sizes}or values: --inputs FILE"
 
 
-def are_finite(leaves: Iterable[Leaf]) -> bool:
-    """Tell whether no float is NaN or infinite."""
-    floats = (leaf.data for leaf in leaves if leaf.data.dtype.kind == "f")
-    return all(bool(np.isfinite(data).all()) for data in floats)
-
-
 def _sizes_in(message: str) -> list[int]:
     """Return the sizes that a refusal of onnxruntime asks for."""
     numbers = [n for found in _WANTED.finditer(message) for n in re.findall(r"\d+", found.group())]
@@ -1840,11 +1834,6 @@ def candidate_source(path: Path, settings: Check, blocks: BlockCuts | None = Non
     )
 
 
-def expected_sizes(ports: Sequence[Port], settings: Check) -> Mapping[str, int]:
-    """Return the sizes of symbols that are tried first."""
-    return next(size_plans(ports, settings.sizes, ()), NO_SIZES)
-
-
 # Writing what was fed, so that a comparison can be run again, by dpl or another tool.
 
 
@@ -1876,7 +1865,7 @@ def save_inputs(path: Path, stimulus: Stimulus) -> None:
         str(case) if label == f"seed {case}" else label.rpartition("@")[2]: stimulus.feeds[case]
         for case, label in stimulus.cases.items()
     }
-    _write_arrays("--save-inputs", path, _members(cases))
+    write_arrays("--save-inputs", path, _members(cases))
 
 
 def save_outputs(path: Path, outputs: Outputs) -> None:
@@ -1886,11 +1875,15 @@ def save_outputs(path: Path, outputs: Outputs) -> None:
         UsageError: The file cannot be written.
     """
     leaves = ((name, leaf) for name, given in outputs.items() for leaf in given)
-    _write_arrays("--output", path, ((f"{name}{leaf.label}", leaf.data) for name, leaf in leaves))
+    write_arrays("--output", path, ((f"{name}{leaf.label}", leaf.data) for name, leaf in leaves))
 
 
-def _write_arrays(option: str, path: Path, arrays: Iterable[tuple[str, Array]]) -> None:
-    """Write arrays by name as .npz, in one step and the same bytes each time."""
+def write_arrays(option: str, path: Path, arrays: Iterable[tuple[str, Array]]) -> None:
+    """Write arrays by name as .npz, in one step and the same bytes each time.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
 
     def write(stream: BinaryIO) -> None:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:

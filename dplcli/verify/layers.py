@@ -20,9 +20,9 @@ from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.check import REFERENCE_LEVEL, Check, Whole
 from dplcli.verify.compare import Judge, facts_of, value_depths
 from dplcli.verify.inputs import candidate_source, open_reference
-from dplcli.verify.model import Dataflow, model_of, read_model, read_whole
+from dplcli.verify.model import Dataflow, model_of, read_model, whole_of
 from dplcli.verify.run import Runner
-from dplcli.verify.values import Leaf, RunError
+from dplcli.verify.values import Leaf, ModelSource, RunError
 from dplcli.verify.verdict import Junction
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Model
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.values import Array, Feed, ModelSource, Outputs
+    from dplcli.verify.values import Array, Feed, Outputs
     from dplcli.verify.verdict import OutputComparison
 
 # Which values of two models ought to be the same: told by structure, before anything runs.
@@ -124,21 +124,17 @@ def alone(source: ModelSource, model: onnx.ModelProto, name: str) -> ModelSource
 
 def value_of(leaves: Sequence[Leaf]) -> Array | list[Array] | None:
     """Return what was captured in a form that can be fed; None if there is none."""
-    arrays = [_array_of(leaf) for leaf in leaves]
-    readable = [array for array in arrays if array is not None]
-    if len(readable) < len(arrays) or not arrays or any(leaf.label[:1] == "." for leaf in leaves):
+    bfloat16 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+    arrays = []
+    for leaf in leaves:
+        is_narrow = leaf.dtype == "bfloat16"
+        is_raw = not is_narrow and leaf.dtype not in {leaf.data.dtype.name, "string"}
+        if is_raw or leaf.label[:1] == ".":
+            return None
+        arrays.append(leaf.data.astype(bfloat16) if is_narrow else leaf.data)
+    if not arrays:
         return None
-    if leaves[0].label:
-        return readable
-    return readable[0]
-
-
-def _array_of(leaf: Leaf) -> Array | None:
-    if leaf.dtype == "bfloat16":
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
-        return leaf.data.astype(dtype)
-    is_raw = leaf.dtype not in {leaf.data.dtype.name, "string"}
-    return None if is_raw else leaf.data
+    return arrays if leaves[0].label else arrays[0]
 
 
 def type_of(value: Array | list[Array], *, is_sized: bool = True) -> onnx.TypeProto:
@@ -172,13 +168,11 @@ class ValueStream:
         source: The model.
         feeds: What it is fed.
         cap: How many bytes of values to hold at once; one value may need more.
-        peak: The most bytes of values that were held at once.
     """
 
     source: ModelSource
     feeds: Mapping[str, Feed]
     cap: int
-    peak: int = 0
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many bytes each tensor takes at most; other values are left out."""
@@ -221,10 +215,7 @@ class ValueStream:
         Raises:
             RunError: The model does not run when it is asked for them.
         """
-        outputs = capture(self.source, names, self.feeds)
-        held = sum(leaf.data.nbytes for leaves in outputs.values() for leaf in leaves)
-        self.peak = max(self.peak, held)
-        return outputs
+        return capture(self.source, names, self.feeds)
 
     def runs(
         self, names: Sequence[str], feeds: Mapping[int, Mapping[str, Feed]]
@@ -255,12 +246,6 @@ def chunks_of_both(
     other = theirs.sizes([partners[name] for name in own])
     both = (name for name in own if partners[name] in other)
     yield from ours.chunks({name: max(own[name], other[partners[name]]) for name in both})
-
-
-def is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
-    """Tell whether two nodes have the same operator, and read as many values."""
-    kind = node.op_type, node.domain, len(node.input)
-    return kind == (other.op_type, other.domain, len(other.input))
 
 
 # How two models compare inside.
@@ -300,7 +285,6 @@ class Layers:
         layers: The values aligned, in the original's order.
         alone: How many values of the original and of the candidate have no counterpart.
         seed: Number of the case.
-        peak: The most bytes of values that were held at once, of one model.
         doubtful: Pairs that readers suggest and that differ, though all that is computed from
             them agrees. Most likely they are different steps on the way to one result.
     """
@@ -308,7 +292,6 @@ class Layers:
     layers: tuple[Layer, ...]
     alone: tuple[int, int]
     seed: int
-    peak: int
     doubtful: tuple[Layer, ...] = ()
 
     @property
@@ -511,7 +494,7 @@ def whole_model(path: Path) -> onnx.ModelProto:
         UsageError: The weights cannot be read.
     """
     try:
-        return read_whole(path)
+        return whole_of(ModelSource(path))
     except (OSError, *ONNX_ERRORS) as error:
         raise UsageError(f"{path}: its weights cannot be read: {error}") from error
 
@@ -598,7 +581,7 @@ class DivergenceSearch:
         names = {layer.original for layer in doubtful}
         kept = tuple(layer for layer in layers if layer.original not in names)
         own, other = (len(w.makers) - len(aligned) + len(names) for w in self.wirings)
-        return Layers(kept, (own, other), self.seed, max(ours.peak, theirs.peak), doubtful)
+        return Layers(kept, (own, other), self.seed, doubtful)
 
     def junction(self, layers: Layers, at: Layer) -> Junction:
         """Return the place at a layer that differs, fed with values that agree."""

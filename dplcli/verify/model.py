@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
@@ -20,19 +19,17 @@ from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, called_function
 from dplcli.ir.operators import is_random
 from dplcli.ir.types import summands
 from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
-from dplcli.onnx_io.convert import decode_type, dtype_bits, file_of, load_data
-from dplcli.onnx_io.external_data import all_tensors
-from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
+from dplcli.onnx_io.convert import all_tensors, decode_type, dtype_bits, file_of, load_data
+from dplcli.onnx_io.infer import Expansion, nodes_of, state_types
 from dplcli.verify.check import TIMEOUT, Execution
 from dplcli.verify.numbering import SHORT, mark
-from dplcli.verify.values import ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 
     from dplcli.ir import Dim, Node, Shape, Tensor, Value
     from dplcli.verify.check import Sums
-    from dplcli.verify.values import Array
+    from dplcli.verify.values import Array, ModelSource
 
 
 # The signature of a model: what it takes and gives, and whether two models agree on it.
@@ -114,17 +111,6 @@ def model_of(source: ModelSource) -> onnx.ModelProto:
     if source.content is None:
         return read_model(source.path)
     return onnx.load_model_from_string(source.content)
-
-
-def read_whole(path: Path) -> onnx.ModelProto:
-    """Read a model with its weights.
-
-    Raises:
-        ModelLoadError: There is no such file, or it does not hold a model.
-        InvalidModelError: A name in it is not UTF-8.
-        OSError: Its external data cannot be read. onnx raises other errors for that, too.
-    """
-    return whole_of(ModelSource(path))
 
 
 def whole_of(source: ModelSource) -> onnx.ModelProto:
@@ -368,10 +354,12 @@ class Dataflow:
                 if len(getattr(tensor, name)) > most:
                     tensor.ClearField(name)
         self.model = model
+        self.graph = model_from_proto(model, Path(), "the model").graph
         if infers:
-            with suppress(*ONNX_ERRORS):
-                self.model = infer_shapes(model)[0]
-        self.graph = model_from_proto(self.model, Path(), "the model").graph
+            types = state_types(self.graph.model)
+            for info in model.graph.output:
+                if info.name in types:
+                    info.type.CopyFrom(types[info.name])
 
     def nodes(self) -> Iterator[Node]:
         """Yield the nodes of the main graph and of the bodies in it."""
@@ -482,8 +470,9 @@ def follow(
         here = pending.pop()
         places = [*leaving(here)]
         for node, slot in here.value.iter_uses():
-            if called_function(node) is not None:
-                places += entering_call(here, node, slot)
+            if (function := called_function(node)) is not None:
+                inside = function.body.inputs[slot : slot + 1]
+                places += here.on_to(inside, calls=(*here.calls, node))
                 continue
             for body in node.subgraphs.values():
                 if node.op_type == "Scan" or slot > 1:
@@ -493,13 +482,6 @@ def follow(
             if place not in seen:
                 seen.add(place)
                 pending.append(place)
-
-
-def entering_call(here: Waypoint, call: Node, slot: int) -> Iterator[Waypoint]:
-    """Yield the value inside a function that stands for what its call reads in a slot."""
-    function = called_function(call)
-    inputs = [] if function is None else function.body.inputs[slot : slot + 1]
-    return here.on_to(inputs, calls=(*here.calls, call))
 
 
 def leaving(here: Waypoint) -> Iterator[Waypoint]:

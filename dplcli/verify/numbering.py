@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 
-from dplcli.ir.model import in_order
+from dplcli.ir.model import followers_last
 from dplcli.ir.operators import KERNEL_SLOT, WINDOWED, canonical_domain, commutes, may_be_random
 from dplcli.onnx_io.convert import names_read
-from dplcli.onnx_io.infer import count_calls
+from dplcli.onnx_io.infer import functions_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from onnx import GraphProto, ModelProto
 
     from dplcli.onnx_io.infer import FunctionKey
 
@@ -244,7 +246,7 @@ class Numbering:
             for name in names:
                 if name in maker:
                     readers[maker[name]].append(place)
-        order = in_order(readers)
+        order = followers_last(readers)
         if len(order) < len(steps):
             self._found.doubts.append("a node needs what it makes")
         return [steps[place] for place in order]
@@ -457,23 +459,12 @@ def _read(name: str, scopes: Sequence[Scope]) -> ValueNumber:
 
 def _contents(model: ModelProto) -> dict[FunctionKey, str]:
     """Return what the functions of a model say, and the functions that they call."""
-    functions = {(canonical_domain(f.domain), f.name, f.overload): f for f in model.functions}
-    calls = {key: count_calls(function.node, functions)[1] for key, function in functions.items()}
-    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in functions}
-    for key, inside in calls.items():
-        for inner in inside:
-            callers[inner].append(key)
     contents: dict[FunctionKey, str] = {}
-    for key in in_order(callers):
-        text = functions[key].SerializeToString(deterministic=True)
-        called = sorted((inner, contents[inner]) for inner in calls[key])
-        contents[key] = digest(repr((text, called)).encode())
+    for key, (function, called) in functions_in_order(model).items():
+        text = function.SerializeToString(deterministic=True)
+        inside = sorted((inner, contents[inner]) for inner in called)
+        contents[key] = digest(repr((text, inside)).encode())
     return contents
-
-
-def name_of(node: NodeProto) -> str:
-    """Return the name of a node, or that of what it makes."""
-    return node.name or next(filter(None, node.output), "")
 
 
 def _may_draw(node: NodeProto) -> bool:
@@ -565,11 +556,11 @@ class _Content(NamedTuple):
 def _content(tensor: TensorProto) -> _Content:
     data_type, dims = tensor.data_type, tuple(tensor.dims)
     if tensor.data_location == TensorProto.EXTERNAL:
+        if known := content_of(tensor):
+            return _Content(data_type, dims, known)
         entries = {entry.key: entry.value for entry in tensor.external_data}
         if "location" not in entries:
             raise _DoubtError(f"the data of {tensor.name!r} lies nowhere")
-        if known := content_of(tensor):
-            entries = known
         return _Content(data_type, dims, frozenset(entries.items()))
     if data_type == TensorProto.STRING:
         return _Content(data_type, dims, tuple(tensor.string_data))
@@ -577,9 +568,7 @@ def _content(tensor: TensorProto) -> _Content:
         data = raw_data(tensor)
     except (ValueError, TypeError) as error:
         raise _DoubtError(f"the constant {tensor.name!r} cannot be read: {error}") from error
-    if len(data) <= SHORT:
-        return _Content(data_type, dims, data)
-    return _Content(data_type, dims, frozenset(stand_in_for(data).items()))
+    return _Content(data_type, dims, data if len(data) <= SHORT else digest(data))
 
 
 _CHECKSUM, _READ = "checksum", "read by dpl: "
@@ -593,11 +582,11 @@ def mark(tensor: TensorProto, digested: str) -> None:
     tensor.external_data.add(key=_CHECKSUM, value=f"{_READ}{digested}")
 
 
-def content_of(tensor: TensorProto) -> dict[str, str]:
-    """Return what stands for the content of external data that was read; {} if it was not."""
+def content_of(tensor: TensorProto) -> str:
+    """Return the digest that :func:`mark` noted; "" if there is none."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     known = entries.get(_CHECKSUM, "")
-    return {"location": "", "sha256": known.removeprefix(_READ)} if known.startswith(_READ) else {}
+    return known.removeprefix(_READ) if known.startswith(_READ) else ""
 
 
 def raw_data(tensor: TensorProto) -> bytes:
@@ -612,11 +601,6 @@ def raw_data(tensor: TensorProto) -> bytes:
         return held
     packed: bytes = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor)).raw_data
     return packed
-
-
-def stand_in_for(data: bytes) -> dict[str, str]:
-    """Return entries that stand for long data, as if it were external; it has no place."""
-    return {"location": "", "sha256": digest(data)}
 
 
 def digest(data: bytes) -> str:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx
@@ -56,7 +56,7 @@ from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
 from dplcli.verify.draws import Manner, draw
 from dplcli.verify.float64 import Exact
-from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
+from dplcli.verify.layers import Pair, ValueStream, value_of
 from dplcli.verify.model import attribute, bytes_of, dtype_name
 from dplcli.verify.numbering import content_of
 from dplcli.verify.run import Runner
@@ -129,13 +129,6 @@ _AT_ONCE = 1 << 22
 
 _MOST_OTHER = 0.5
 """Two constants of which a smaller share is another are not two ways to compute one."""
-
-Change: TypeAlias = Literal["same", "rounded", "edited", "other"]
-"""How two constants differ."""
-
-_REAL = frozenset(
-    {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
-)
 
 _TELLING = 2
 """How many different finite numbers a place has to give."""
@@ -215,6 +208,39 @@ class _Seen:
             self.numbers.update(flat[:room].tolist() if room > 0 else ())
 
 
+class _Difference(NamedTuple):
+    """How two constants differ, in numbers of elements.
+
+    Whoever computes a constant in advance rounds it, by a few units in the last place of its
+    largest number. Whoever edits one leaves most elements as they are.
+
+    Attributes:
+        other: Elements that are not the same.
+        far: Those that are off by more than rounding of the largest element.
+        moved: Those that are off by more than rounding of their own.
+        size: All elements.
+    """
+
+    other: int = 0
+    far: int = 0
+    moved: int = 0
+    size: int = 1
+
+    @property
+    def is_edit(self) -> bool:
+        """Whether a few elements are others, by more than rounding of their own."""
+        return self.moved > 0 and self.other < self.size * _MOST_OTHER
+
+    @property
+    def is_in_part(self) -> bool:
+        """Whether a few elements are others, by more than rounding of the largest."""
+        return 0 < self.far < self.size * _MOST_OTHER
+
+
+_EQUAL, _UNLIKE = _Difference(), _Difference(other=1, far=1)
+"""Of constants that are the same, and of those that cannot be compared."""
+
+
 class _Places(CutModels):
     """The places where a candidate differs.
 
@@ -226,7 +252,7 @@ class _Places(CutModels):
         causes: For a value of the candidate what failed first on the way to it.
         nearest: The one that failed last, or None if several did, none of them behind the others.
         sizes: Upper bounds of the bytes of the original's values.
-        changes: How the constants of a place differ.
+        differences: How the constants of a place differ, one by one.
         exact: How many places were computed in float64.
         sights: What was seen, by the candidate's value.
         roundings: How far each place is off, by the original's value.
@@ -252,7 +278,7 @@ class _Places(CutModels):
         self.lengths: dict[str, int] = {}
         self.causes: dict[str, tuple[Pair, _Failure]] = {}
         self.nearest: dict[str, tuple[Pair, _Failure] | None] = {}
-        self.changes: dict[Place, set[Change]] = {}
+        self.differences: dict[Place, list[_Difference]] = {}
         self.exact = 0
         self.sights: dict[str, _Seen] = {}
         self.roundings: dict[str, float] = {}
@@ -530,7 +556,11 @@ class _Places(CutModels):
     def _failed_of(self, group: Sequence[Place], cases: Sequence[int]) -> dict[Pair, _Failure]:
         """Return the pairs of a group whose places give something else in some cases."""
         names = [*dict.fromkeys(name for place in group for name in self._captured(place))]
-        feedings = list(self._seen_in(names, cases))
+        what = "fed what the original computes"
+        feedings = [
+            Feeding(what, {**_fed_as(outputs), **self.feeds[case]}, outputs)
+            for case, outputs in self.stream.runs(names, {case: self.feeds[case] for case in cases})
+        ]
         for place in group:
             self.sights[place.pair.candidate] = _Seen()
         # First on the original's values, then on what is drawn.
@@ -549,13 +579,6 @@ class _Places(CutModels):
     def _captured(self, place: Place) -> list[str]:
         end = place.pair.original
         return [name for name in self._needed(place) if name in self.sizes or name == end]
-
-    def _seen_in(self, names: Sequence[str], cases: Sequence[int]) -> Iterator[Feeding]:
-        """Yield what the original computes, for the inputs of each case."""
-        fed = {case: self.feeds[case] for case in cases}
-        for case, outputs in self.stream.runs(names, fed):
-            feeds = {**_fed_as(outputs), **self.feeds[case]}
-            yield Feeding("fed what the original computes", feeds, outputs)
 
     def _groups(self, places: Sequence[Place]) -> Iterator[list[Place]]:
         """Yield places in groups whose values, and whose weights, may be held at once."""
@@ -751,7 +774,7 @@ class _Places(CutModels):
 
         Not if both parts are the same nodes with other constants: then it is these.
         """
-        is_rough = self._changes_of(place) <= {"same", "rounded"}
+        is_rough = not any(each.far for each in self._differences(place))
         return not self._has_same_operators(place) or is_rough
 
     def _has_same_operators(self, place: Place) -> bool:
@@ -760,28 +783,33 @@ class _Places(CutModels):
 
     def _has_same_constants(self, place: Place) -> bool:
         """Tell whether both parts read equal constants in one order."""
-        pairs = self._constants(place)
-        return pairs is not None and all(_is_equal(*pair) for pair in pairs)
+        return not any(each.other for each in self._differences(place))
 
     def _has_edited_constants(self, place: Place) -> bool:
         """Tell whether a few numbers of a constant are others, which nothing in advance makes."""
-        return "edited" in self._changes_of(place)
+        return any(each.is_edit for each in self._differences(place))
 
-    def _changes_of(self, place: Place) -> set[Change]:
+    def _differences(self, place: Place) -> list[_Difference]:
         """Return how the constants differ that both parts read in one order."""
-        if place not in self.changes:
+        if place not in self.differences:
             pairs = self._constants(place)
-            changes: set[Change] = {"other"} if pairs is None else set()
-            for pair in pairs or ():
-                one, other = map(_table, self.sides, pair)
-                if _is_equal(*pair):
-                    changes.add("same")
-                elif one is None or other is None or pair[0].data_type not in _REAL:
-                    changes.add("other")
-                else:
-                    changes.add(_change(one, other))
-            self.changes[place] = changes
-        return self.changes[place]
+            self.differences[place] = (
+                [_UNLIKE] if pairs is None else [self._difference(*pair) for pair in pairs]
+            )
+        return self.differences[place]
+
+    def _difference(self, one: TensorProto, other: TensorProto) -> _Difference:
+        """Compare two constants; those in files are equal if they are the same part."""
+        if (one.data_type, one.dims) != (other.data_type, other.dims):
+            return _UNLIKE
+        if TensorProto.EXTERNAL in (one.data_location, other.data_location):
+            known = content_of(one)
+            is_same = bool(known) and known == content_of(other)
+            if is_same or [*one.external_data] == [*other.external_data]:
+                return _EQUAL
+        tables = [_table(*each) for each in zip(self.sides, (one, other), strict=True)]
+        ours, theirs = tables
+        return _UNLIKE if ours is None or theirs is None else _difference(ours, theirs)
 
     def _constants(self, place: Place) -> list[tuple[TensorProto, TensorProto]] | None:
         """Return the constants that both parts read, in one order; None if one reads more."""
@@ -809,7 +837,8 @@ class _Places(CutModels):
         """Tell whether the same operator makes both, from values that correspond, or constants."""
         ours = self.ours.nodes[self.ours.makers[pair.original]]
         theirs = self.theirs.nodes[self.theirs.makers[pair.candidate]]
-        return is_alike(ours, theirs) and all(
+        kinds = {(node.op_type, node.domain, len(node.input)) for node in (ours, theirs)}
+        return len(kinds) == 1 and all(
             self.cuts[b].original == a if b in self.cuts else b not in self.theirs.makers
             for a, b in zip(ours.input, theirs.input, strict=True)
         )
@@ -923,7 +952,10 @@ class _Places(CutModels):
         """
         failures: dict[Pair, _Failure] = {}
         for some, manners in self._affordable(places, seen):
-            seen = self._with_more(some, seen)
+            # What places read that look past cuts is not among what was seen.
+            if names := [n for place in some for n in place.reads if n not in seen.feeds]:
+                more = _fed_as(self.stream.values(names))
+                seen = replace(seen, feeds={**seen.feeds, **more})
             specs = draw_specs(self, some, seen)
             self.axes |= {name: spec.axis for name, spec in specs.items() if spec.axis}
             feedings = [
@@ -1304,48 +1336,28 @@ def _off(expected: Sequence[Leaf], given: Sequence[Leaf]) -> float:
     return worst
 
 
-def _is_equal(one: TensorProto, other: TensorProto) -> bool:
-    """Tell whether two constants hold the same; those in files if they are the same part."""
-    if (one.data_type, one.dims) != (other.data_type, other.dims):
-        return False
-    if TensorProto.EXTERNAL in (one.data_location, other.data_location):
-        known = content_of(one)
-        is_same = bool(known) and known == content_of(other)
-        return is_same or [*one.external_data] == [*other.external_data]
-    return np.array_equal(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
-
-
-def _change(ours: Array, theirs: Array) -> Change:
-    """Say how two constants differ: not at all, by rounding, in a few elements, or as a whole.
-
-    Whoever computes one in advance rounds it, by a few units in the last place of its largest
-    number. Whoever edits one leaves most elements as they are.
-    """
-    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
-        return "other"
-    flat, unit = (ours.reshape(-1), theirs.reshape(-1)), UNITS.get(ours.dtype.name)
+def _difference(ours: Array, theirs: Array) -> _Difference:
+    """Compare two constants of one shape, element by element."""
+    unit = UNITS.get(ours.dtype.name)
     other_count = far_count = moved_count = 0
     for start in range(0, ours.size, _AT_ONCE):
-        one, other = (each[start : start + _AT_ONCE] for each in flat)
+        one, other = (each.reshape(-1)[start : start + _AT_ONCE] for each in (ours, theirs))
         is_other = one != other
-        if unit is None:
-            far_count += int(is_other.sum())
-        else:
+        if not is_other.any():
+            continue
+        is_far, is_moved = is_other, np.zeros_like(is_other)
+        if unit is not None:
             old, new = one.astype(np.float64), other.astype(np.float64)
             is_other &= ~(np.isnan(old) & np.isnan(new))
             rounded = float64.ROUNDED_AGAIN * unit
             with np.errstate(over="ignore", invalid="ignore"):  # one infinity minus another
-                is_near = np.abs(new - old) <= rounded * scale_of(old)
-                is_kept = np.abs(new - old) <= 2 * rounded * np.abs(old)
-            far_count += int((is_other & ~is_near).sum())
-            moved_count += int((is_other & ~is_kept).sum())
+                off = np.abs(new - old)
+                is_far = is_other & ~(off <= rounded * scale_of(old))
+                is_moved = is_other & ~(off <= rounded * np.abs(old))
         other_count += int(is_other.sum())
-    if not other_count:
-        return "same"
-    most = ours.size * _MOST_OTHER
-    if 0 < far_count < most or (moved_count and other_count < most):
-        return "edited"
-    return "other" if far_count else "rounded"
+        far_count += int(is_far.sum())
+        moved_count += int(is_moved.sum())
+    return _Difference(other_count, far_count, moved_count, ours.size)
 
 
 def _label(wiring: Wiring, name: str) -> str:

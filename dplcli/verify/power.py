@@ -141,7 +141,8 @@ def _scales(node: Node) -> bool:
 # others stay where they are.
 
 
-_Change = Callable[[onnx.ModelProto], str]
+_Site = Callable[[onnx.ModelProto, np.random.Generator], str]
+"""Changes a model somewhere, and says in words what it did; "" if it could do nothing."""
 
 _NEIGHBOURS = {
     "Add": "Sub",
@@ -222,11 +223,10 @@ def changeable_nodes(model: onnx.ModelProto) -> ChangeableNodes:
 
 def changes(
     model: onnx.ModelProto, rng: np.random.Generator, home: Path = Path()
-) -> Iterator[_Change]:
-    """Yield random changes without end, or none if there is nothing to change.
+) -> Iterator[tuple[_Site, int]]:
+    """Yield random changes and seeds for them without end, or none if there is nothing to change.
 
-    Each change is applied to a fresh copy of *model*. It returns in words what it did, '' if it
-    could do nothing.
+    Each is applied to a fresh copy of *model*.
 
     Args:
         model: The model, without the weights that lie in other files.
@@ -243,14 +243,7 @@ def changes(
     sites = [kind for kind in kinds if kind]
     while sites:
         kind = sites[int(rng.integers(len(sites)))]
-        yield _seeded(kind[int(rng.integers(len(kind)))], int(rng.integers(2**32)))
-
-
-_Site = Callable[[onnx.ModelProto, np.random.Generator], str]
-
-
-def _seeded(site: _Site, seed: int) -> _Change:
-    return lambda model: site(model, np.random.default_rng(seed))
+        yield kind[int(rng.integers(len(kind)))], int(rng.integers(2**32))
 
 
 def _weight_sites(
@@ -463,20 +456,18 @@ def measure_power(
     tried: set[str] = set()
     caught = 0
     missed: list[str] = []
-    home = candidate.path.resolve().parent
-    drawn = changes(model, np.random.default_rng(seed), home)
-    for _, change in zip(range(_PATIENCE * count), drawn, strict=False):
+    drawn = changes(model, np.random.default_rng(seed), candidate.path.resolve().parent)
+    for _, (change, number) in zip(range(_PATIENCE * count), drawn, strict=False):
         if caught + len(missed) == count:
             break
         mutant = onnx.ModelProto()
         mutant.CopyFrom(model)
-        what = change(mutant)
+        what = change(mutant, np.random.default_rng(number))
         if not what or what in tried:
             continue
         tried.add(what)
         try:
-            content = mutant.SerializeToString()
-            refused = is_caught(replace(candidate, content=content))
+            refused = is_caught(replace(candidate, content=mutant.SerializeToString()))
         except (RunError, StoppedError, ValueError, EncodeError):
             continue  # it does not run, or is too large once a weight stands in it
         if refused:
@@ -504,17 +495,12 @@ def blind_outputs(judge: Judge, runs: Sequence[Outputs]) -> tuple[str, ...]:
     )
 
 
-def blind_warnings(blind: Sequence[str]) -> list[str]:
-    """Say that the check has no power over *blind* outputs."""
-    return [
+def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
+    """Name the *blind* outputs, and others that are all NaN or one number throughout."""
+    warnings = [
         f"output {name!r} does not change with the input; the check has no power over it"
         for name in blind
     ]
-
-
-def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
-    """Name outputs, other than the *blind*, that are all NaN or one number throughout."""
-    warnings = []
     for name in runs[0]:
         leaves = [leaf.data for outputs in runs for leaf in outputs[name]]
         numbers = [data for data in leaves if data.size and data.dtype.kind in "fiu"]

@@ -24,8 +24,7 @@ from google.protobuf.message import DecodeError
 from dplcli.ir.operators import DEQUANTIZING, canonical_domain
 from dplcli.onnx_io import paused_gc
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import all_nodes, graphs_of
-from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.convert import all_nodes, all_tensors, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls, inlined, write_defaults
 from dplcli.verify.model import load_unshared, read_model, signature_differences
 from dplcli.verify.numbering import (
@@ -33,9 +32,9 @@ from dplcli.verify.numbering import (
     Numbered,
     Numbering,
     call_key,
-    name_of,
+    digest,
+    mark,
     raw_data,
-    stand_in_for,
 )
 from dplcli.verify.values import one_line
 from dplcli.verify.verdict import Proof
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from dplcli.verify.numbering import CallKey
 
 _MARK = b"location"
-"""The key in every reference to external data, and in every stand-in."""
+"""The key in every reference to external data."""
 
 _NO_NODES = {("", "Constant"), ("", "Identity")}
 """What is not counted: it stands for a value, and computes none."""
@@ -131,14 +130,15 @@ def _difference(before: Numbered, after: Numbered) -> str:
             here, there = one.nodes[number], other.nodes[number]
             is_copied = here and there and not node.domain and node.op_type in DEQUANTIZING
             if here != there and not is_copied:  # a number stands for one value, however often
-                named = f"{node.op_type} {name_of(node)!r}"
+                name = node.name or next(filter(None, node.output), "")
+                named = f"{node.op_type} {name!r}"
                 if not there:
                     return f"{named} of {whose} has no counterpart"
                 return f"{whose} computes {named} {here} times, not {there}"
     return "" if before.outputs == after.outputs else "an output is another value"
 
 
-# Weights: short stand-ins, which are equal where the weights are.
+# Weights: short marks, which are equal where the weights are.
 
 
 def _read_weights(*sides: tuple[onnx.ModelProto, Path]) -> None:
@@ -162,21 +162,16 @@ def _read_weights(*sides: tuple[onnx.ModelProto, Path]) -> None:
 
 
 def _shorten(tensor: onnx.TensorProto) -> None:
-    """Put a digest in the place of long data, as if it lay in a file named so.
+    """Put a digest in the place of long data, as if that lay in a file.
 
     Raises:
         Exception: One of :data:`ONNX_ERRORS`: the data is damaged.
     """
     if tensor.data_type == onnx.TensorProto.STRING or len(data := raw_data(tensor)) <= SHORT:
         return
-    entries = stand_in_for(data).items()
-    short = onnx.TensorProto(
-        name=tensor.name,
-        dims=tensor.dims,
-        data_type=tensor.data_type,
-        data_location=onnx.TensorProto.EXTERNAL,
-        external_data=[onnx.StringStringEntryProto(key=key, value=value) for key, value in entries],
-    )
+    short = onnx.TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    short.data_location = onnx.TensorProto.EXTERNAL
+    mark(short, digest(data))
     tensor.CopyFrom(short)
 
 

@@ -40,16 +40,16 @@ class Interval(NamedTuple):
 
     def plus(self, other: Interval) -> Interval:
         """Return where sums lie."""
-        return _tidy(Interval(self.low + other.low, self.high + other.high))
+        return tidy(Interval(self.low + other.low, self.high + other.high))
 
     def minus(self, other: Interval) -> Interval:
         """Return where differences lie."""
-        return _tidy(Interval(self.low - other.high, self.high - other.low))
+        return tidy(Interval(self.low - other.high, self.high - other.low))
 
     def times(self, other: Interval) -> Interval:
         """Return where products lie."""
         corners = [0.0 if not a or not b else a * b for a in self for b in other]
-        return _tidy(Interval(min(corners), max(corners)))
+        return tidy(Interval(min(corners), max(corners)))
 
     def negated(self) -> Interval:
         """Return where numbers of the other sign lie."""
@@ -62,6 +62,13 @@ class Interval(NamedTuple):
 
 
 ANYTHING = Interval()
+
+
+def tidy(found: Interval) -> Interval:
+    """Return an interval; all numbers if one of its ends is none."""
+    return ANYTHING if math.isnan(found.low) or math.isnan(found.high) else found
+
+
 _NOT_NEGATIVE = Interval(0.0)
 _SHARE = Interval(0.0, 1.0)
 _SIGNED_SHARE = Interval(-1.0, 1.0)
@@ -324,12 +331,10 @@ def _of_tensor(tensor: onnx.TensorProto) -> Interval:
 
 def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
     """Return what a node of the standard makes of intervals."""
-    if node.op_type == "Constant":
-        value = attribute(node, "value")
-        return ANYTHING if value is None else _of_tensor(value.t)
-    if node.op_type == "ConstantOfShape":
-        value = attribute(node, "value")
-        return Interval(0.0, 0.0) if value is None else _of_tensor(value.t)
+    if node.op_type in {"Constant", "ConstantOfShape"}:
+        if (value := attribute(node, "value")) is not None:
+            return _of_tensor(value.t)
+        return Interval(0.0, 0.0) if node.op_type == "ConstantOfShape" else ANYTHING
     if not read:
         return ANYTHING
     first = read[0]
@@ -345,11 +350,7 @@ def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
             high = min(p.high for p in parts)
         return Interval(low, high)
     rule = _RULES.get(node.op_type)
-    return ANYTHING if rule is None else _tidy(rule(node, read))
-
-
-def _tidy(found: Interval) -> Interval:
-    return ANYTHING if math.isnan(found.low) or math.isnan(found.high) else found
+    return ANYTHING if rule is None else tidy(rule(node, read))
 
 
 def _clipped(node: NodeProto, read: Sequence[Interval]) -> Interval:

@@ -488,7 +488,6 @@ end_workers = _POOL.clear
 # A model that can be run: in a process of its own, or in ours. onnxruntime is loaded when used.
 
 
-IN_EVALUATOR = " in onnx's reference evaluator"
 _MORE_MEMORY = "give it more: --memory-limit"
 
 Kind = Literal["onnxruntime", "evaluator"]
@@ -723,9 +722,8 @@ class _Remote:
 
     def __init__(self, source: ModelSource, level: str, engine: Kind) -> None:
         execution = source.execution
-        self._label = f"the {source.name} at level {level}"
-        if engine != "onnxruntime":
-            self._label = f"the {source.name}{IN_EVALUATOR}"
+        where = f"at level {level}" if engine == "onnxruntime" else "in onnx's reference evaluator"
+        self._label = f"the {source.name} {where}"
         self._execution = execution
         self._worker = take_worker()
         own = [option for option in execution.options if option[0] not in _OF_SESSIONS]

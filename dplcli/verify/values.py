@@ -51,14 +51,11 @@ Array = npt.NDArray[np.generic]
 Feed = Array | list[Array] | None
 
 
-def map_feeds(change: Callable[[Array], Array], feeds: Mapping[str, Feed]) -> dict[str, Feed]:
-    """Return *feeds* with every array changed; what is absent stays absent."""
-    return {
-        name: [change(array) for array in feed]
-        if isinstance(feed, list)
-        else (None if feed is None else change(feed))
-        for name, feed in feeds.items()
-    }
+def map_feed(change: Callable[[Array], Array], feed: Feed) -> Feed:
+    """Return what is fed with every array changed; what is absent stays absent."""
+    if isinstance(feed, list):
+        return [change(array) for array in feed]
+    return None if feed is None else change(feed)
 
 
 def arrays_in(feed: Feed) -> list[Array]:

@@ -12,7 +12,6 @@ import onnx
 import onnx.numpy_helper
 import pytest
 
-from dplcli.report.document import Chapter
 from dplcli.report.html import html_page
 from dplcli.report.layout import TextTable
 from tests.calling import exit_code
@@ -33,27 +32,27 @@ ROWS = [
 
 @pytest.fixture
 def page(tmp_path: Path, show: Open) -> Any:  # noqa: ANN401  # Playwright's
-    """Open a page with a chapter of 450 rows."""
+    """Open a page with a table of 450 rows."""
     return show(written(tmp_path, ROWS))
 
 
 def written(folder: Path, rows: Sequence[Sequence[str]]) -> Path:
-    """Write a page with one chapter."""
-    table = TextTable(*COLUMNS, right=("FLOP",), prose=("reason",), rows=rows)
-    document = replace(documents()["two"], chapters=lambda: [Chapter("Refused", table)])
+    """Write a page with one table."""
+    table = TextTable(*COLUMNS, right=("FLOP",), prose=("reason",), rows=rows, title="Refused")
+    document = replace(documents()["two"], said=table)
     path = folder / "page.html"
     path.write_text(html_page(document), encoding="utf-8")
     return path
 
 
 def cells(page: Any, column: int) -> list[str]:  # noqa: ANN401  # Playwright's
-    """Return what the rows of the chapter's table say in one column, as far as they are made."""
+    """Return what the rows of the table say in one column, as far as they are made."""
     rows = page.locator("section:has(h2:text-is('Refused')) tbody tr:not([aria-hidden])")
     return [row.locator("th, td").nth(column).inner_text() for row in rows.all()]
 
 
 def tool(page: Any, what: str) -> Any:  # noqa: ANN401  # Playwright's
-    """Return a tool above the chapter's table."""
+    """Return a tool above the table."""
     return page.locator(f"section:has(h2:text-is('Refused')) .tools {what}")
 
 
@@ -347,7 +346,7 @@ def test_errors_are_colours_and_the_first_to_differ_is_framed(tmp_path: Path, ru
         assert "times" in over.first.text_content()
     assert page.locator(".item.now.mark-first").count() == 2, "the page opens at the culprit"
     verdicts = page.locator("section:has(h2:text-is('Values on the way')) tbody tr")
-    assert "differs" in verdicts.first.inner_text()
+    assert "differ" in verdicts.first.inner_text()
 
 
 def test_a_nearest_miss_is_drawn_beside_the_pattern(tmp_path: Path, run: Run) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dplcli import pipeline
 from dplcli.catalog import read_catalogs
 from dplcli.onnx_io import OnnxSchemas
-from dplcli.onnx_io.read import model_from_text
+from dplcli.onnx_io.scratch import model_from_text
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.proving import Trier
 from dplcli.settings import PartitionSettings

@@ -15,7 +15,7 @@ from dplcli import pipeline
 from dplcli.catalog import read_catalogs
 from dplcli.dpl import PatternRule, parse_pattern
 from dplcli.dpl.text import bound_names
-from dplcli.onnx_io.read import model_from_text as model_of_example
+from dplcli.onnx_io.scratch import model_from_text as model_of_example
 from dplcli.passes.select import select_matches
 from dplcli.settings import PartitionSettings
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples

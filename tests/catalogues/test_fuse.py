@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.onnx_io.read import model_from_text as model_of_example
+from dplcli.onnx_io.scratch import model_from_text as model_of_example
 from dplcli.passes.rewrite import rewrite
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.helpers import model_from_bytes, one_in, proto_from_text, shipped_rewrites

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from dplcli.onnx_io import to_proto
-from dplcli.onnx_io.read import model_from_text as model_of_example
+from dplcli.onnx_io.scratch import model_from_text as model_of_example
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.proving import Trier
 from tests.catalogues.near_misses import FEW

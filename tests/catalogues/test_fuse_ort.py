@@ -17,8 +17,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from dplcli.errors import PassError
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.onnx_io.read import model_from_text as model_of_example
-from dplcli.onnx_io.read import text_of_model
+from dplcli.onnx_io.scratch import model_from_text as model_of_example
+from dplcli.onnx_io.scratch import text_of_model
 from dplcli.passes.rewrite import rewrite
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.helpers import one_in, shipped_rewrites, thinned

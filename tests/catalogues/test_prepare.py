@@ -13,7 +13,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.catalog import read_catalogs
 from dplcli.errors import DplError
-from dplcli.onnx_io.read import model_from_text
+from dplcli.onnx_io.scratch import model_from_text
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.proving import Trier
 from dplcli.settings import MatchSettings, RewriteSettings

@@ -18,7 +18,7 @@ from dplcli.dpl.rule import PatternRule
 from dplcli.errors import PassError
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
-from dplcli.onnx_io.read import model_from_text as example_model
+from dplcli.onnx_io.scratch import model_from_text as example_model
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import rewrite
 from dplcli.passes.select import select_matches

@@ -373,7 +373,7 @@ def test_one_page_and_one_file_for_ci_have_all_models(dpl: Dpl) -> None:
     table = lines[lines.index("### Models") + 2 :]
     assert table[0].startswith("| model | result |")
     assert sorted(line.split("|")[1].strip(" ") for line in table[2:5]) == sorted(
-        name.replace("_", "&#95;") for name in names
+        f"<code>{name.replace('_', '&#95;')}</code>" for name in names
     )
 
 

@@ -209,7 +209,7 @@ def test_partition_and_inline_report_what_they_did(dpl: Dpl, model: Path, folder
     out = ("-o", "p.onnx", "-q")
     assert dpl("partition", model, "-p", "conv_relu", *EVERY_FORM, *out).code == 0
     text = (folder / "r.md").read_text()
-    assert "| dnnl.conv2d&#95;bias&#95;relu | 2 | 1 | 0 |" in text
+    assert "| <code>dnnl.conv2d&#95;bias&#95;relu</code> | 2 | 1 | 0 |" in text
     assert "- nodes of the main graph after: 5\n" in text
 
     forms = ("--junit", "i.xml", "--markdown", "i.md", "--html", "i.html")

@@ -106,11 +106,15 @@ def filled_net(name: str, folder: Path) -> Path:
     path = folder / light_net(name).name
     model = onnx.load(light_net(name))
     graph = model_from_proto(model, folder, path.name).graph
-    made = {node.outputs[0].name: node for node in graph if is_placeholder(node)}
+    made = [node for node in graph if is_placeholder(node)]
+    ends = {
+        value.name: (value, size.constant.numpy().tolist())
+        for value, size in ((node.outputs[0], node.inputs[0]) for node in made)
+        if value is not None and size is not None and size.constant is not None
+    }
     random = np.random.default_rng(0)
-    for node in [node for node in model.graph.node if node.output[0] in made]:
-        value = made[node.output[0]].outputs[0]
-        shape = made[node.output[0]].inputs[0].constant.numpy().tolist()
+    for node in [node for node in model.graph.node if node.output[0] in ends]:
+        value, shape = ends[node.output[0]]
         is_matrix = any(user.op_type in {"Gemm", "MatMul"} for user, _ in value.iter_uses())
         weights = random.uniform(0.5, 1.5, shape)
         if len(shape) > 1:

@@ -177,8 +177,8 @@ def told(after: ModelProto) -> tuple[str, list[str]]:
         return f"{error}", []
     if found.is_equal:
         return "", []
-    document = diff_document(DiffOutcome(("a", "b"), found), verbose=True)
-    return plain_text(document.text), [remark.where for remark in found.counted]
+    document = diff_document(DiffOutcome(("a", "b"), found))
+    return plain_text(document.text(verbose=True)), [remark.where for remark in found.counted]
 
 
 MODEL = whole_net()

@@ -15,7 +15,7 @@ from dplcli.catalog.catalog import read_examples
 from dplcli.catalog.finding import find_catalog
 from dplcli.dpl import PatternRule
 from dplcli.onnx_io import to_proto
-from dplcli.onnx_io.read import model_from_text
+from dplcli.onnx_io.scratch import model_from_text
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import load_catalog_rules

@@ -1,11 +1,14 @@
 """What the tests of raising share."""
 
+from pathlib import Path
+
 import onnx
 import onnx.parser
 import pytest
 
 from dplcli.errors import OpsetError
-from dplcli.onnx_io import raise_opset
+from dplcli.onnx_io import RaisedOpset, model_from_proto
+from dplcli.onnx_io.opset import raise_opset as raise_with_types
 from tests.helpers import check_sound
 
 
@@ -13,6 +16,13 @@ def parsed(text: str) -> onnx.ModelProto:
     """Parse ONNX text."""
     model: onnx.ModelProto = onnx.parser.parse_model(text)
     return model
+
+
+def raise_opset(proto: onnx.ModelProto, version: int, label: str = "the model") -> RaisedOpset:
+    """Raise a model, which is read for the types of its values."""
+    return raise_with_types(
+        proto, version, lambda: model_from_proto(proto, Path(), label).graph, label
+    )
 
 
 def check_raised(text: str, version: int, *, adapted: int) -> onnx.ModelProto:

@@ -18,7 +18,8 @@ from dplcli.errors import DplError, InvalidModelError, ModelExportError, ModelLo
 from dplcli.ir import Model, types
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_external_data, check_model, convert, load_model, staged, to_proto
-from dplcli.verify.model import read_whole
+from dplcli.verify.model import whole_of
+from dplcli.verify.values import ModelSource
 from tests.models import parse
 
 WEIGHT = np.array([3, 4], np.float32)
@@ -447,13 +448,13 @@ def test_data_with_two_names_is_read(source: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(weight.numpy(), WEIGHT)
     assert [list(part) for part in weight.chunks()] == [[3, 4]]
     np.testing.assert_array_equal(
-        read_whole(source).graph.initializer[0].raw_data, WEIGHT.tobytes()
+        whole_of(ModelSource(source)).graph.initializer[0].raw_data, WEIGHT.tobytes()
     )
     os.truncate(data, 7)
     with pytest.raises(ModelLoadError, match="external data of 'w' is cut off"):
         weight.numpy()
     with pytest.raises(ValueError, match="external data of 'w' is cut off"):
-        read_whole(source)
+        whole_of(ModelSource(source))
     os.truncate(tmp_path / "second.bin", 8)
     data.unlink()
     data.symlink_to(tmp_path / "second.bin")

@@ -83,7 +83,7 @@ def test_what_is_no_contradiction_stands(place: str, kind: str) -> None:
     text, stated = RIGHT[kind]
     model = ir_of(PLACES[place].format(text))
     assert str(value_called(model, "t").known_type()) == stated
-    model.check_statements()
+    model.infer()
     assert (model.notes, model.refuted) == ([], {})
 
 
@@ -91,7 +91,7 @@ def test_the_place_is_named() -> None:
     """A value in a body or a function is named with it."""
     for place, where in [("branch", "main/y.then_branch"), ("function", "function d::f")]:
         model = ir_of(PLACES[place].format("float[7,7]"))
-        model.check_statements()
+        model.infer()
         assert f"'t' in {where} is stated" in model.notes[0]
 
 
@@ -160,7 +160,7 @@ def test_an_initializer_is_what_it_holds() -> None:
     proto.graph.value_info.append(onnx.helper.make_tensor_value_info("w", 1, [7]))
     model = ir_of(proto)
     assert str(model.graph.values["w"].known_type()) == "float32[2]"
-    model.check_statements()
+    model.infer()
     assert "'w' is stated to be float32[7], and is float32[2]" in model.notes[0]
 
 
@@ -170,10 +170,8 @@ def test_a_model_that_states_all_states_it_of_initializers_too(size: int) -> Non
     proto = parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add (x, w) }")
     proto.graph.value_info.append(onnx.helper.make_tensor_value_info("w", 1, [size]))
     model = ir_of(proto)
-    asked: list[int] = []
-    model.on_inference = lambda: asked.append(1)
-    model.check_statements()
-    assert bool(asked) == bool(model.refuted) == (size != 2)
+    model.infer()
+    assert bool(model.refuted) == (size != 2)
 
 
 def test_a_function_that_is_called_in_two_ways() -> None:
@@ -190,7 +188,7 @@ def test_a_function_that_is_called_in_two_ways() -> None:
     assert not isinstance(known.shape[0], int)
     assert len(wrong.refuted) == 1
     right = ir_of(text.format("n,3"))
-    right.check_statements()
+    right.infer()
     assert right.refuted == {}
 
 
@@ -201,7 +199,7 @@ def test_many_are_counted() -> None:
     model = ir_of(
         f"g (float[2] x) => (float[?] y) <{stated}> {{ t0 = Relu (x) {chain} y = Abs (t19) }}"
     )
-    model.check_statements()
+    model.infer()
     assert len(model.notes) == 6
     assert model.notes[-1].endswith("15 more values are not what the file states")
 
@@ -215,14 +213,12 @@ def static_model() -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(parse(STATIC))
 
 
-def test_a_model_that_states_all_is_not_inferred() -> None:
-    """What holds at each node holds for all."""
+def test_a_model_that_states_all_says_it_itself() -> None:
+    """What holds at each node holds for all; nodes are numbered by kind."""
     model = ir_of(static_model())
-    asked: list[int] = []
-    model.on_inference = lambda: asked.append(1)
     assert str(model.graph.values["d"].known_type()) == "float32[3,2]"
-    model.check_statements()
-    assert (asked, model.notes) == ([], [])
+    assert (dict(model.infer().types), model.notes) == ({}, [])
+    assert [*model.kinds.values()] == [0, 0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", "abcdey")
@@ -233,7 +229,7 @@ def test_any_wrong_statement_of_them_is_found(name: str) -> None:
         if info.name == name:
             info.type.tensor_type.shape.dim[0].dim_value += 1
     model = ir_of(proto)
-    model.check_statements()
+    model.infer()
     assert [value.name for value in model.refuted] == [name]
 
 
@@ -250,7 +246,7 @@ def test_equal_constants_are_told_from_others() -> None:
     for name in targets:
         proto.graph.value_info.append(onnx.helper.make_tensor_value_info(f"k{name}", 7, [2]))
     model = ir_of(proto)
-    model.check_statements()
+    model.infer()
     assert [value.name for value in model.refuted] == ["yc", "yd"]
 
 

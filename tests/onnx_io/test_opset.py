@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
-from dplcli.onnx_io import AdaptedNode, paused_gc, raise_opset
+from dplcli.onnx_io import AdaptedNode, paused_gc
 from tests.helpers import check_sound
-from tests.onnx_io.raised import check_raised, parsed
+from tests.onnx_io.raised import check_raised, parsed, raise_opset
 
 if TYPE_CHECKING:
     import onnx

@@ -10,9 +10,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from dplcli.errors import InvalidModelError, OpsetError, UsageError
-from dplcli.onnx_io import is_modified, load_model, raise_opset, staged, to_proto
+from dplcli.onnx_io import is_modified, load_model, staged, to_proto
 from dplcli.pipeline import verify
-from tests.onnx_io.raised import parsed
+from tests.onnx_io.raised import parsed, raise_opset
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,9 +5,8 @@ import onnx
 import pytest
 
 from dplcli.errors import OpsetError, UsageError
-from dplcli.onnx_io import raise_opset
 from tests.onnx_io.one_node import IMAGE, OneNode, noise, vector
-from tests.onnx_io.raised import check_refused, parsed
+from tests.onnx_io.raised import check_refused, parsed, raise_opset
 
 
 def graph(opset: int, nodes: str, inputs: str = "float[1, 2, 4, 6] x") -> str:

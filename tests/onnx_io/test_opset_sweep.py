@@ -12,9 +12,9 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.shape_inference import InferenceError
 
 from dplcli.ir.operators import FIRST_OPSET
-from dplcli.onnx_io import raise_opset
 from dplcli.onnx_io.opset import REFUSED, bumps
 from tests.helpers import run_model
+from tests.onnx_io.raised import raise_opset
 from tests.onnx_io.test_opset_bumps import history
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.onnx_io.read import functions_from_text, model_from_text
+from dplcli.onnx_io.scratch import functions_from_text, model_from_text
 from dplcli.settings import RewriteSettings
 from tests.helpers import print_graph
 from tests.models import ir_of, parse
@@ -309,6 +309,21 @@ def test_bodies_nested_as_deep_as_protobuf_allows(tmp_path: Path) -> None:
     assert len(list(model.graphs())) == 31
     with pytest.raises(ModelLoadError):
         load_bytes(tmp_path, nested_ifs(200))
+
+
+@pytest.mark.parametrize("depth", [47, 48])
+def test_types_nested_as_deep_as_protobuf_allows(tmp_path: Path, depth: int) -> None:
+    """Whatever can be read can be looked at; one level more is refused when the file is read."""
+    proto = parse("g (float[2] x) => (y) { y = Identity (x) }")
+    for _ in range(depth):
+        inner = proto.graph.input[0].type.SerializeToString()
+        proto.graph.input[0].type.Clear()
+        proto.graph.input[0].type.sequence_type.elem_type.ParseFromString(inner)
+    if depth == 48:  # of the parameters
+        with pytest.raises(ModelLoadError, match="is not an ONNX model, or was cut off"):
+            load_bytes(tmp_path, proto.SerializeToString())
+        return
+    use_everything(load_bytes(tmp_path, proto.SerializeToString()))
 
 
 NESTING = {

@@ -189,29 +189,6 @@ def test_what_is_absent_stays_absent() -> None:
     assert serialized(to_proto(model)) == expected
 
 
-def test_unknown_fields_survive() -> None:
-    """Fields that a newer ONNX may add are kept at every level, also when graphs are written."""
-    proto = rich_model()
-    inner = proto.graph.node[1].attribute[0].g
-    unknown = b"".join(
-        [
-            b"\xc2\x3e\x03new",  # field 1000: three bytes
-            b"\xc8\x3e" + b"\xff" * 9 + b"\x01",  # 1001: the number -1
-            b"\xd5\x3e\x01\x02\x03\x04",  # 1002: four bytes
-            b"\xd9\x3e\x01\x02\x03\x04\x05\x06\x07\xff",  # 1003: eight bytes
-        ]
-    )
-    places = [proto, proto.graph, inner, inner.node[0], proto.graph.node[0], proto.functions[0]]
-    places += [proto.functions[0].node[0], proto.graph.initializer[0], proto.graph.input[0]]
-    for place in places:
-        place.MergeFromString(unknown)
-    expected = serialized(proto)
-    assert expected.count(unknown) == len(places)
-    model = ir_of(onnx.ModelProto.FromString(expected))
-    mark_modified(model)
-    assert serialized(to_proto(model)) == expected
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_unsorted_nodes_come_back_sorted(seed: int) -> None:
     """Shuffled nodes load, are noted once, and are written sorted, none lost or changed."""

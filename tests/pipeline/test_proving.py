@@ -12,7 +12,7 @@ from dplcli.dpl import is_op, wildcard
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import Example
 from dplcli.onnx_io import OnnxSchemas
-from dplcli.onnx_io.read import model_from_text
+from dplcli.onnx_io.scratch import model_from_text
 from dplcli.pipeline.catalogs import load_catalog_rules
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
 from dplcli.pipeline.wishes import wishes_of

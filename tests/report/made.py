@@ -15,7 +15,7 @@ from dplcli.report.document import (
     SourceLocation,
     verification_document,
 )
-from dplcli.report.layout import Group, Text, TextTable
+from dplcli.report.layout import Group, Heading, Text, TextTable
 from dplcli.verify import Figures, InputChoice, OutputComparison, VerificationResult
 from dplcli.verify.layers import Layer, Layers
 
@@ -111,15 +111,17 @@ def hostile_document() -> Document:
             Finding("catalogue", "error", name, name, SourceLocation(name or "a", 3))
             for name in HOSTILE
         ),
-        text=Group(document.text, *map(Text, HOSTILE), hostile_table()),
-        full=None,
+        said=Group(document.text(verbose=True), *map(Text, HOSTILE), *hostile_blocks()),
     )
 
 
-def hostile_table() -> TextTable:
-    """Return a table all of whose texts are hostile."""
+def hostile_blocks() -> list[Text | TextTable]:
+    """Return a heading, code and a table all of whose texts are hostile."""
     rows = [(name, Text(name, "red")) for name in HOSTILE]
-    return TextTable(HOSTILE[0], "value", rows=rows, title=HOSTILE[1])
+    table = TextTable(HOSTILE[0], "value", rows=rows, title=HOSTILE[1])
+    folded = TextTable("value", rows=[(name,) for name in HOSTILE] * 30, title=HOSTILE[0])
+    code = (Text(f"  {name}", whole=True) for name in HOSTILE)
+    return [*map(Heading, HOSTILE), *code, table, folded]
 
 
 def inside(shares: Sequence[float]) -> Layers:
@@ -128,7 +130,7 @@ def inside(shares: Sequence[float]) -> Layers:
         Layer(f"v{i}", f"v{i}", "Relu", "structure", output(f"v{i}", share=share))
         for i, share in enumerate(shares)
     ]
-    return Layers(tuple(layers), (0, 0), 0, 0)
+    return Layers(tuple(layers), (0, 0), 0)
 
 
 def documents() -> dict[str, Document]:

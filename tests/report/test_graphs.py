@@ -72,7 +72,7 @@ def drawn_by_rewriting(model: Path, output: Path) -> Drawn:
     rules.write_text(RULES)
     settings = RewriteSettings(verify=False, in_place=output == model)
     outcome = pipeline.rewrite(model, settings.but(output=output, patterns=[str(rules)]))
-    document = rewrite_document("dpl rewrite", outcome, file=model, catalogs=(), verbose=False)
+    document = rewrite_document("dpl rewrite", outcome, file=model, catalogs=())
     return document.draws()
 
 
@@ -124,7 +124,7 @@ def test_a_partition_takes_nodes_and_leaves_a_call(tmp_path: Path) -> None:
     outcome = pipeline.partition(
         path, PartitionSettings(output=tmp_path / "p.onnx", patterns=["conv_relu"], verify=False)
     )
-    document = partition_document(outcome, file=path, verbose=False)
+    document = partition_document(outcome, file=path)
     drawn = document.draws()
 
     assert [[list(keys) for keys in step.nodes] for step in drawn.steps] == [
@@ -298,7 +298,7 @@ def test_a_nearest_miss_is_a_tree_beside_the_model(model: Path) -> None:
     rules = model.parent / "p.yaml"
     rules.write_text("dpl: 1\ntarget: t\npatterns:\n- {name: p, pattern: 'Relu(Neg(Abs(x)))'}\n")
     outcome = pipeline.explain(model, ExplainSettings(patterns=[str(rules)]))
-    drawn = explain_document(outcome, file=model, verbose=False).draws()
+    drawn = explain_document(outcome, file=model).draws()
     patterns, beside = drawn.models
     assert isinstance(patterns, DrawnPatterns)
     assert isinstance(beside, DrawnModel)
@@ -326,7 +326,7 @@ def test_rules_without_a_near_miss_draw_the_model_alone(model: Path) -> None:
     rules = model.parent / "p.yaml"
     rules.write_text("dpl: 1\ntarget: t\npatterns:\n- {name: p, pattern: 'Erf(x)'}\n")
     outcome = pipeline.explain(model, ExplainSettings(patterns=[str(rules)]))
-    drawn = explain_document(outcome, file=model, verbose=False).draws()
+    drawn = explain_document(outcome, file=model).draws()
 
     assert [type(each) for each in drawn.models] == [DrawnModel]
     assert list(drawn.steps) == []

@@ -210,7 +210,7 @@ def test_missed_mutants_are_seen() -> None:
     weak = result([output("y")], power=Power(3, 12, missed, "model"))
     text = html_page(compared("a against b", weak))
 
-    assert text.count('<p class="warn">missed: Relu') == 9
+    assert text.count('<p class="warn">  missed: Relu') == 9
 
 
 def test_what_a_terminal_shows_in_part_is_listed_in_full() -> None:
@@ -223,7 +223,7 @@ def test_what_a_terminal_shows_in_part_is_listed_in_full() -> None:
         title="Refused",
     )
     part = Group(Text("all", style="yellow"), table, Text())
-    made = replace(DOCUMENTS["two"], full=lambda: part)
+    made = replace(DOCUMENTS["two"], said=part)
     page, text = Page(html_page(made)), html_page(made)
 
     assert '<p class="warn">all</p>' in text

@@ -1,0 +1,230 @@
+"""Models made from scratch: of ONNX text, and of graphs that are made up for rules."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx.printer
+import onnx.shape_inference
+from google.protobuf.message import DecodeError
+
+from dplcli.errors import InvalidModelError
+from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.onnx_io import infer
+from dplcli.onnx_io.read import model_from_proto
+from dplcli.onnx_io.write import to_proto
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+    from onnx import ModelProto
+
+    from dplcli.ir import Model
+
+
+DEFAULT_OPSET = 21
+_NO_GRAPH = f'<ir_version: 10, opset_import: ["" : {DEFAULT_OPSET}]> empty () => () {{}}\n'
+_DEFAULT_HEADER = f'<ir_version: 10, opset_import: ["" : {DEFAULT_OPSET}]>\n'
+
+
+def model_from_text(text: str, label: str) -> Model:
+    """Read ONNX text; without a header of its own it is of opset 21.
+
+    Raises:
+        InvalidModelError: It is no model; says why.
+    """
+    header = "" if text.lstrip().startswith("<") else _DEFAULT_HEADER
+    return _from_text(header, text, label, "is not a model in ONNX text", is_checked=True)
+
+
+def functions_from_text(text: str, label: str) -> Model:
+    """Read functions in ONNX text, with or without a model before them.
+
+    Raises:
+        InvalidModelError: They are no functions; says why.
+    """
+    header = "" if text.lstrip().startswith("<ir_version") else _NO_GRAPH
+    return _from_text(header, text, label, "is not ONNX text", is_checked=False)
+
+
+_DEEPEST_TEXT = 1000
+"""How deep brackets may nest: the parser of onnx is recursive, and ends the process."""
+
+
+_BRACKET = re.compile(r"[(){}\[\]]")
+
+
+def _from_text(header: str, text: str, label: str, wrong: str, *, is_checked: bool) -> Model:
+    # How deep brackets nest, those in strings and comments included.
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(text):
+        depth += 1 if bracket in "({[" else -1
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST_TEXT:
+        raise InvalidModelError(f"{label}: {wrong}: it nests deeper than {_DEEPEST_TEXT:,}")
+    try:
+        proto = _parsed(header + text)
+        if is_checked:
+            onnx.checker.check_model(proto)
+    except onnx.parser.ParseError as error:
+        reason = _said_by_parser(error, header.count("\n"))
+        raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
+    except (onnx.checker.ValidationError, ValueError, DecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
+    return model_from_proto(proto, Path(), label)
+
+
+def _parsed(text: str) -> ModelProto:
+    try:
+        return onnx.parser.parse_model(text)
+    except (IndexError, OverflowError, RuntimeError) as error:  # C++ does not hold a number
+        raise ValueError("a number in it is too large") from error
+
+
+_PARSER_SAYS = re.compile(
+    r"\[ParseError at position \(line: (\d+) column: (\d+)\)\]\nError context: (.*)\n(.*)",
+    re.DOTALL,
+)
+_BEFORE, _BEHIND = 40, 20
+
+
+def _said_by_parser(error: onnx.parser.ParseError, lines_before: int) -> str:
+    """Return where and what the parser of onnx objects to; we put lines before the text."""
+    said = error.args[0] if error.args else b""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    found = _PARSER_SAYS.fullmatch(text)
+    if found is None:
+        return " ".join(text.split())
+    line, column, what = int(found[1]) - lines_before, int(found[2]), found[4]
+    near = " ".join(found[3][max(column - _BEFORE, 0) : column + _BEHIND].split())
+    return f"line {line}, column {column}, near {near!r}: {' '.join(what.split())}"
+
+
+_UNFIT = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
+
+
+def text_of_model(model: Model) -> str:
+    """Return ONNX text that :func:`model_from_text` reads; opset 21 goes without saying."""
+    text = onnx.printer.to_text(to_proto(model))
+    head, _, rest = text.partition(">\n")
+    is_usual = f'"" : {DEFAULT_OPSET}]' in head
+    lines = (rest if is_usual else f"{' '.join(head.split())}>\n{rest}").splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+class MadeUpGraph(Protocol):
+    """A graph, by names.
+
+    Attributes:
+        nodes: Its nodes in topological order, each with an operator, inputs, outputs, attributes.
+        inputs: Element type and shape of each input.
+        constants: Its initializers.
+        outputs: Names of what it returns.
+    """
+
+    nodes: list[Any]
+    inputs: dict[str, tuple[str, tuple[int, ...]]]
+    constants: dict[str, NDArray[Any]]
+    outputs: list[str]
+
+
+def node_types(
+    node: Any,  # noqa: ANN401  # as in MadeUpGraph
+    types: Mapping[str, tuple[str, tuple[int, ...]]],
+    constants: Mapping[str, NDArray[Any]],
+    opset: int,
+    *,
+    may_be_empty: bool = False,
+) -> dict[str, tuple[str, tuple[int, ...]]] | None:
+    """Return element type and shape of what a made-up node makes; None if onnx cannot tell.
+
+    What has no elements fits only if it may be empty. Sizes that depend on data are taken for 2.
+    """
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        read = {name: types[name] for name in node.inputs if name}
+        kinds = {
+            name: onnx.helper.make_tensor_type_proto(DTYPE_CODES[dtype], shape)
+            for name, (dtype, shape) in read.items()
+        }
+        data = {n: onnx.numpy_helper.from_array(constants[n], n) for n in read if n in constants}
+        inferred = infer.infer_outputs(schema, _proto_of(node), kinds, data, {"": opset}, 10)
+    except (*_UNFIT, onnx.defs.SchemaError, RuntimeError, ValueError, TypeError):
+        return None
+    found = {}
+    for name, kind in inferred.items():
+        dims = kind.tensor_type.shape.dim
+        if not kind.tensor_type.HasField("shape"):
+            return None
+        shape = tuple(dim.dim_value if dim.HasField("dim_value") else 2 for dim in dims)
+        if min(shape, default=1) < (not may_be_empty):
+            return None
+        found[name] = (dtype_name(kind.tensor_type.elem_type), shape)
+    return found
+
+
+@cache
+def accepted_types(op_type: str, domain: str, opset: int) -> tuple[frozenset[str], ...]:
+    """Return by formal input which element types an operator takes; none if nobody knows it."""
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return ()
+    names = {"float": "float32", "double": "float64"}
+    texts = [
+        {text.removeprefix("tensor(").removesuffix(")") for text in formal.types}
+        for formal in schema.inputs
+    ]
+    return tuple(frozenset(names.get(text, text) for text in each) for each in texts)
+
+
+def _proto_of(node: Any) -> onnx.NodeProto:  # noqa: ANN401  # as in MadeUpGraph
+    attributes = {
+        name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        for name, value in node.attributes.items()
+    }
+    return onnx.helper.make_node(
+        node.op_type, node.inputs, node.outputs, domain=node.domain, **attributes
+    )
+
+
+def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
+    """Make a model of a made-up graph; None if operators and shapes do not fit together."""
+    inputs = [
+        onnx.helper.make_tensor_value_info(name, DTYPE_CODES[dtype], shape)
+        for name, (dtype, shape) in graph.inputs.items()
+    ]
+    constants = [onnx.numpy_helper.from_array(a, name) for name, a in graph.constants.items()]
+    try:
+        nodes = list(map(_proto_of, graph.nodes))
+    except (ValueError, TypeError):
+        return None  # an attribute that onnx cannot tell the kind of
+    outputs = [onnx.ValueInfoProto(name=name) for name in graph.outputs]
+    proto = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "made_up", inputs, outputs, constants),
+        opset_imports=[
+            onnx.helper.make_opsetid("", opset),
+            *(onnx.helper.make_opsetid(d, 1) for d in {n.domain: 1 for n in graph.nodes} if d),
+        ],
+        ir_version=10,
+    )
+    if any(map(infer.endangers_inference, nodes)):
+        return None
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+        types = {info.name: info for info in inferred.graph.value_info}
+        types |= {info.name: info for info in inferred.graph.output}
+        del proto.graph.output[:]
+        proto.graph.output.extend(types[name] for name in graph.outputs)
+        onnx.checker.check_model(proto)  # a full check would only infer the same once more
+    except (*_UNFIT, KeyError):
+        return None
+    return model_from_proto(proto, Path(), "made up")
