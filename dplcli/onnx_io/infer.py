@@ -722,8 +722,8 @@ class Inference:
             if known is None and value is not None and value.type_source is not None:
                 source = value.type_source
                 if source not in said:  # statements of one type may differ in remarks
-                    declared = value.declared_type
-                    said[source] = source if declared is None else self._shared(declared)
+                    declared, other = value.declared_type, _stated_container(value)
+                    said[source] = other and source if declared is None else self._shared(declared)
                 known = said[source]
             key.append(id(known))
         if data:
