@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from dplcli.ir.operators import COMPARISONS, EXPLOSIVE, INDEXED
+from dplcli.ir.operators import COMPARISONS, INDEXED
 from dplcli.verify.model import attribute, small_values
 from dplcli.verify.ranges import ANYTHING, Interval
 
@@ -46,6 +46,14 @@ _BEYOND = 1 + 2.0**-20
 
 _MOST_NUMBERS = 8
 """Of how many numbers of a constant each is drawn; of larger ones, the ends."""
+
+_MOST_BOUNDS = 4
+"""Of how many numbers a constant is that holds bounds."""
+
+_WINDOWS = ("Conv", "ConvTranspose")
+
+_TELLING = 1e3
+"""Up to here a step of one is no rounding of the whole."""
 
 _TINY = 1e-2
 """Constants up to here keep a number from zero: they show where it is as small."""
@@ -185,8 +193,23 @@ def _fraction(of: Quantity) -> Quantity:
 
 
 def _off_tie(of: Quantity) -> Quantity:
-    """Return how far a number is from the middle between two whole ones."""
-    return Quantity(lambda v: np.abs(of.of(v) - np.floor(of.of(v)) - 0.5))
+    """Return how far a number is from the middle between two whole ones; large ones say nothing."""
+    return Quantity(
+        lambda v: np.where(
+            np.abs(of.of(v)) < _TELLING, np.abs(of.of(v) - np.floor(of.of(v)) - 0.5), 1.0
+        )
+    )
+
+
+def _off_tie_toward_zero(of: Quantity, sign: int) -> Quantity:
+    """Return how far a number of one sign is from a tie that the even number nearer zero wins."""
+
+    def off(values: Values) -> Reals:
+        number = of.of(values)
+        is_other = np.sign(number) != sign
+        return np.asarray(_off_tie(of).of(values) + np.floor(np.abs(number)) % 2 + is_other)
+
+    return Quantity(off)
 
 
 _FIRST = _at(0)
@@ -277,10 +300,10 @@ def _comparison(call: Call) -> Iterator[Piece]:
     yield Piece("of equal numbers", apart, 0, 0, draws, unless="alike")
     if op == "Equal":
         size = Quantity(lambda v: np.abs(v[0] - v[1]), lambda r: r[0].minus(r[1]).magnitude())
-        yield Piece("of other numbers", size, _LEAST, _INF, draws)
+        yield Piece("of other numbers", size, _LEAST, _INF, draws, unless="alike")
         return
-    yield Piece("of a smaller number", apart, -_INF, -_LEAST, draws)
-    yield Piece("of a larger number", apart, _LEAST, _INF, draws)
+    yield Piece("of a smaller number", apart, -_INF, -_LEAST, draws, unless="alike")
+    yield Piece("of a larger number", apart, _LEAST, _INF, draws, unless="alike")
 
 
 def _truth(slot: int) -> Callable[[Call], Pieces]:
@@ -341,7 +364,8 @@ def _cast(call: Call) -> Iterator[Piece]:
         yield Piece("of zero", _FIRST, 0, 0, (0,))
         yield Piece("of another number", _SIZE, _LEAST, _INF, (1,))
         if not _is_whole(before):
-            yield Piece("of a fraction", _SIZE, _LEAST, 1 - 2.0**-20, (0.5, -0.25))
+            fractions = (0.5, -0.25)
+            yield Piece("of a fraction", _SIZE, _LEAST, 1 - 2.0**-20, fractions, unless="alike")
     elif _is_whole(after):
         yield from _cut_off(before, after)
     elif _is_whole(before):
@@ -495,7 +519,9 @@ def _rounding(call: Call) -> Iterator[Piece]:
     yield Piece("of a negative fraction", _part(-1), _LEAST, _INF, (-0.3, -1.7))
     yield Piece("of a positive fraction", _part(1), _LEAST, _INF, (0.3, 1.7))
     if is_round:
-        yield Piece("of a tie", _off_tie(_FIRST), 0, 0, (0.5, 1.5, -0.5, -1.5, 2.5))
+        for sign, word in ((1, "positive"), (-1, "negative")):
+            off, ties = _off_tie_toward_zero(_FIRST, sign), (0.5 * sign, 2.5 * sign)
+            yield Piece(f"of a {word} tie", off, 0, 0, ties, unless="alike")
 
 
 def _quantise(call: Call) -> Iterator[Piece]:
@@ -710,16 +736,20 @@ def bounds_of(nodes: Iterable[NodeProto], stored: Callable[[str], TensorProto | 
             elif item.type in {onnx.AttributeProto.INT, onnx.AttributeProto.INTS}:
                 bounds.update(item.ints or [item.i])
         for slot, tensor in enumerate(map(stored, node.input)):
-            if tensor is None:
-                continue
-            if slot == 1 and node.op_type.endswith(("Conv", "ConvTranspose")):
+            if tensor is not None and slot == 1 and node.op_type.endswith(_WINDOWS):
                 bounds |= _reach(node, tensor.dims[2:])
-            values = small_values(tensor) if math.prod(tensor.dims) <= 4 else None  # noqa: PLR2004
-            if values is not None and values.dtype.kind in "iu":
-                bounds.update(map(int, values.reshape(-1)))
-            elif values is not None and node.op_type in EXPLOSIVE:  # a scale: one pixel is left
-                bounds.update(round(1 / n) for n in values.reshape(-1).tolist() if 0 < n < 1)
+            if tensor is not None and math.prod(tensor.dims) <= _MOST_BOUNDS:
+                bounds |= _whole_in(tensor)
     return {abs(bound) for bound in bounds if bound}
+
+
+def _whole_in(tensor: TensorProto) -> set[int]:
+    """Return the whole numbers of a small constant; of a scale, how much becomes one."""
+    values = small_values(tensor)
+    if values is None or values.dtype.kind not in "iuf":
+        return set()
+    numbers = [float(n) for n in values.reshape(-1).tolist() if 0 < abs(n) < EXACT_TO["float32"]]
+    return {int(n) if n == int(n) else round(1 / n) for n in numbers if n == int(n) or 0 < n < 1}
 
 
 def _reach(node: NodeProto, kernel: Sequence[int]) -> set[int]:

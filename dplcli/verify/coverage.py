@@ -142,7 +142,13 @@ class Coverage:
         """
         self._choose(side, call, known)
         intervals: list[Interval] | None = None
+        follows_from_sizes = all(
+            is_stored or not name or known.is_size(name)
+            for name, is_stored in zip(call.node.input, call.stored, strict=True)
+        )
         for piece in pieces_of(call):
+            if follows_from_sizes and piece.unless == "never":  # sizes are tried by themselves
+                piece = piece._replace(unless="alike")  # noqa: PLW2901
             key = Key(side, name_of(call.node), piece.name)
             met = self.met.get(key)
             if met is None:
@@ -201,9 +207,9 @@ class Coverage:
         return sum(
             key.side == side
             and met.is_possible
-            and met.op_type == one.op_type
             and met.piece.name == one.piece.name
-            and (one.piece.unless == "fewer" or met.form == one.form)
+            and met.piece.unless == one.piece.unless
+            and (one.piece.unless == "fewer" or (met.op_type, met.form) == (one.op_type, one.form))
             for key, met in self.met.items()
         )
 

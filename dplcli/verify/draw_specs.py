@@ -81,7 +81,7 @@ def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str
         interval = of.ranges[0][name]
         axis, is_still = limits.get(name, (0, False))
         grid = of.ranges[0].grid(name, like.ndim)
-        is_bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
+        is_bounded = interval.low >= 0 and math.isfinite(interval.high)
         if (is_still and not turns and not is_bounded) or grid == "unknown":
             continue
         is_input = name in of.inputs

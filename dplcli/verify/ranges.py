@@ -9,7 +9,7 @@ standard, rounding aside.)
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import onnx
@@ -99,7 +99,7 @@ _MOST_WALKED = 2_000
 """How many values are looked at for one answer; beyond, nothing is known."""
 
 _ALWAYS: Mapping[str, Interval] = {
-    **dict.fromkeys(operators.NOT_NEGATIVE - {"Exp"}, _NOT_NEGATIVE),
+    **dict.fromkeys(operators.NOT_NEGATIVE - {"Exp", "Sqrt"}, _NOT_NEGATIVE),
     **dict.fromkeys(operators.SHARES, _SHARE),
     **dict.fromkeys(operators.SIGNED_SHARES, _SIGNED_SHARE),
     "LogSoftmax": Interval(high=0.0),
@@ -297,6 +297,8 @@ class Ranges:
         least = 0.0 if kind in _UNSIGNED else -_SMALL
         if not least <= found.low <= found.high <= _SMALL or kind in _NARROW:
             is_share = found in {_SHARE, Interval(0.0, 0.0), Interval(1.0, 1.0)}
+            if node.op_type == "Cast" and found.low >= 0 and kind not in _NARROW:
+                return Interval(math.floor(found.low))  # what lies beyond the type is undefined
             return found if is_share else ANYTHING
         return Interval(math.floor(found.low), math.ceil(found.high))
 
@@ -397,6 +399,23 @@ def _reduced_sum(_: NodeProto, read: Sequence[Interval]) -> Interval:
     return Interval(low if low >= 0 else -math.inf, high if high <= 0 else math.inf)
 
 
+def _monotonic(function: Callable[[float], Any], read: Sequence[Interval]) -> Interval:
+    """Return what a function that never falls makes of an interval."""
+    with np.errstate(all="ignore"):
+        low, high = (float(function(end)) for end in read[0])
+    return Interval(low, high)
+
+
+def _remainder(node: NodeProto, read: Sequence[Interval]) -> Interval:
+    """Mod: from zero on, where it has the sign of a positive divisor."""
+    number, divisor = read[:2]
+    stated = attribute(node, "fmod")
+    if divisor.low <= 0 or math.isinf(divisor.high):
+        return ANYTHING
+    is_positive = number.low >= 0 or stated is None or not stated.i
+    return Interval(0.0 if is_positive else -divisor.high, divisor.high)
+
+
 def _exponential(_: NodeProto, read: Sequence[Interval]) -> Interval:
     """Exp: it is never zero; where it is rounded to zero, that is a behaviour of its own."""
     low, high = (math.exp(min(end, _MOST_EXPONENT)) for end in read[0])
@@ -439,9 +458,12 @@ _RULES: Mapping[str, Callable[[NodeProto, Sequence[Interval]], Interval]] = {
     "Neg": lambda _, read: Interval(-read[0].high, -read[0].low),
     "Add": lambda _, read: Interval(read[0].low + read[1].low, read[0].high + read[1].high),
     "Sub": lambda _, read: Interval(read[0].low - read[1].high, read[0].high - read[1].low),
-    "Floor": lambda _, read: Interval(read[0].low - 1, read[0].high),
-    "Ceil": lambda _, read: Interval(read[0].low, read[0].high + 1),
-    "Round": lambda _, read: Interval(read[0].low - 1, read[0].high + 1),
+    "Floor": lambda _, read: _monotonic(np.floor, read),
+    "Ceil": lambda _, read: _monotonic(np.ceil, read),
+    "Round": lambda _, read: _monotonic(np.round, read),
+    "Sqrt": lambda _, read: _monotonic(np.sqrt, [Interval(max(read[0].low, 0.0), read[0].high)]),
+    "Log": lambda _, read: _monotonic(np.log, [Interval(max(read[0].low, 0.0), read[0].high)]),
+    "Mod": _remainder,
     "Mul": _product,
     "Pow": _power,
     "Div": _quotient,

@@ -40,6 +40,9 @@ _SIZES = (1.0, -1.0, 30.0, -30.0, 120.0, -120.0)
 
 _SMALL = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 1.5, -2.5)
 
+_COUNTS = (0.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
+"""Numbers that most indices and counts may be."""
+
 _PLAIN = 1e4
 """Larger floats are drawn only where a piece asks for them: they hide what differs beside them."""
 
@@ -56,6 +59,9 @@ _MOVED = 0.05
 _ROWS_EACH = 4
 """In every which draw rows are of one number each."""
 
+_FEW_HELD = 8
+"""Through how many constants of a place numbers are sought that reach a piece behind them."""
+
 _WORD = "alpha"
 """A word that no place need know."""
 
@@ -67,6 +73,9 @@ _FEW_ROWS = 64
 
 _LARGEST_BOUND = 40_000
 """The largest bound beyond which a size is tried."""
+
+_MOST_BOUNDS = 8
+"""Beyond how many bounds sizes are tried: the largest, which other cases hardly reach."""
 
 _MOST_ELEMENTS = 1 << 22
 """How many elements a value of another size has at most."""
@@ -149,16 +158,25 @@ class Search:
         numbers = [float(n) for n in every if isinstance(n, (int, float)) and not math.isnan(n)]
         finite = [number for number in numbers if math.isfinite(number)]
         large = max(map(abs, finite), default=1.0)
+        through = [
+            inverse
+            for number in dict.fromkeys(n for n in asked if isinstance(n, (int, float)))
+            for constant in held[:_FEW_HELD]
+            if constant and math.isfinite(number)
+            for inverse in (number / constant, number * constant, number - constant)
+        ]
         odd = [float(n) for n in every if isinstance(n, float) and not math.isfinite(n)]
         groups = [
             tuple(finite) or (0.0, 1.0),
+            tuple(through),
             _SIZES,
             (large + 1, large * 1.25 + 1, large + 3),
             (-large - 1, -large * 1.25 - 1, -large - 3),
             _LIMITS,
             _SMALL,
             (0.0,),
-            tuple(odd),
+            (*odd * (len(_SMALL) // len(odd)), *_SMALL) if odd else (),
+            _COUNTS,
             *((number,) for number in dict.fromkeys([*odd, *finite])),
         ]
         needed = [abs(n) for n in asked if isinstance(n, (int, float)) and math.isfinite(n)]
@@ -168,6 +186,11 @@ class Search:
             words=[word for word in [*asked, *beside] if isinstance(word, str)],
             rows=[*rows, *(int(n) for n in beside if isinstance(n, (int, float)) and _is_index(n))],
             most=1.5 * max([_PLAIN, *needed]),
+            wraps=not any(
+                met.piece.unless == "fewer" and met.piece.name.startswith("beyond")
+                for met in self._covered.met.values()
+            )
+            or any(met.piece.name.startswith("beyond") for met in missing),
         )
 
 
@@ -180,12 +203,14 @@ class Wanted:
         words: Words that a place knows.
         rows: Rows of tables that are to be chosen.
         most: Larger floats are not drawn.
+        wraps: Whether whole numbers may be so large that sums wrap around.
     """
 
     numbers: Sequence[tuple[float, ...]]
     words: Sequence[str] = ()
     rows: Sequence[int] = ()
     most: float = _PLAIN
+    wraps: bool = True
 
 
 def _is_index(number: float) -> bool:
@@ -202,6 +227,7 @@ class _Draw:
         spec: What is known of it.
         group: The numbers to draw from.
         rows: Rows to choose.
+        wraps: Whether whole numbers may be as large as their type allows.
         number: Which draw it is.
         beside: Other values of the type, which this one is to be near.
     """
@@ -211,6 +237,7 @@ class _Draw:
     spec: DrawSpec
     group: tuple[float, ...]
     rows: Sequence[int]
+    wraps: bool
     number: int
     beside: Array | None
 
@@ -262,7 +289,8 @@ class _Draw:
         """Return the least and the largest whole number that there can be."""
         info = ml_dtypes.iinfo(self.like.dtype)  # type: ignore[no-untyped-call]
         spec = self.spec
-        low, high = (0, MOST_TURNS) if spec.is_turns else (int(info.min), int(info.max))
+        most = int(info.max) if self.wraps else math.isqrt(int(info.max)) // 2
+        low, high = (0, MOST_TURNS) if spec.is_turns else (max(int(info.min), -most - 1), most)
         low = max(low, math.ceil(spec.low)) if math.isfinite(spec.low) else low
         high = min(high, math.floor(spec.high)) if math.isfinite(spec.high) else high
         return (max(low, -spec.axis), min(high, spec.axis - 1)) if spec.axis else (low, high)
@@ -290,7 +318,9 @@ def drawn_for(
         beside = None if number % 2 else first.get(like.dtype)
         if beside is not None and beside.shape != like.shape:
             beside = rng.choice(beside.reshape(-1), like.shape) if beside.size else None
-        values = _drawn(_Draw(rng, like, specs[name], group, wanted.rows, number, beside), wanted)
+        values = _drawn(
+            _Draw(rng, like, specs[name], group, wanted.rows, wanted.wraps, number, beside), wanted
+        )
         first.setdefault(like.dtype, values)
         drawn[name] = values
     return drawn
@@ -382,9 +412,8 @@ class Sizes:
             bounds: Where the place may bend.
         """
         sizes = {0, 1, 2, 3}
-        for bound in bounds:
-            if bound <= _LARGEST_BOUND:
-                sizes |= {bound, bound + 1, 2 * bound + 1, 2 * bound + 2}
+        for bound in sorted(bound for bound in bounds if bound <= _LARGEST_BOUND)[-_MOST_BOUNDS:]:
+            sizes |= {bound, bound + 1, 2 * bound + 1, 2 * bound + 2}
         for serial, before in self.chosen.items():
             for size in sorted(sizes - {before}):
                 yield before, size, {**self.chosen, serial: size}
@@ -433,16 +462,17 @@ def sizes_of(arrays: Mapping[str, Array], graph: Graph, known: Knowledge) -> Siz
     """
     shapes: dict[str, Sequence[Number]] = {}
     contents: dict[str, Sequence[Number] | None] = {}
-    chosen: dict[int, int] = {}
+    open_dims: list[tuple[Number, int]] = []
     for name, array in arrays.items():
         value = graph.values.get(name)
         shape = None if value is None else known.shape(value)
         if value is None or shape is None or len(shape) != array.ndim:
             return None
         shapes[name], contents[name] = shape, known.content(value)
-        for dim, size in zip(shape, array.shape, strict=True):
-            if (serial := _serial(dim)) is not None:
-                chosen[serial] = size
+        open_dims += zip(shape, array.shape, strict=True)
+    chosen: dict[int, int] = {}
+    for dim, size in sorted(open_dims, key=lambda pair: _atoms_in(pair[0])):
+        _solve(dim, size, chosen)
     is_right = all(
         _evaluated(dim, chosen) == size
         for name, shape in shapes.items()
@@ -451,12 +481,25 @@ def sizes_of(arrays: Mapping[str, Array], graph: Graph, known: Knowledge) -> Siz
     return Sizes(arrays, shapes, contents, chosen) if chosen and is_right else None
 
 
-def _serial(dim: object) -> int | None:
-    """Return the serial number of a dimension that is one size, which callers choose."""
-    if not isinstance(dim, Term) or len(dim.products) != 1:
-        return None
-    ((product, factor),) = dim.products.items()
-    return product[0] if factor == 1 and len(product) == 1 else None
+def _atoms_in(dim: Number) -> int:
+    return (
+        len({serial for product in dim.products for serial in product})
+        if isinstance(dim, Term)
+        else 0
+    )
+
+
+def _solve(dim: Number, size: int, chosen: dict[int, int]) -> None:
+    """Note what a size is that a dimension depends on, if it is the only one not known yet."""
+    if not isinstance(dim, Term):
+        return
+    unknown = [p for p in dim.products if any(serial not in chosen for serial in p)]
+    if len(unknown) == 1 and len(unknown[0]) == 1:
+        (product,) = unknown
+        rest = _evaluated(Term({p: f for p, f in dim.products.items() if p != product}), chosen)
+        whole, left = divmod(size - (rest or 0), dim.products[product])
+        if not left:
+            chosen[product[0]] = whole
 
 
 def _all_evaluated(dims: Sequence[Number], sizes: Mapping[int, int]) -> tuple[int, ...] | None:
