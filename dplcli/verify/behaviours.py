@@ -50,6 +50,9 @@ _MOST_NUMBERS = 8
 _MOST_BOUNDS = 4
 """Of how many numbers a constant is that holds bounds."""
 
+_MOST_FLOAT_BOUND = 4096.0
+"""Up to where a float that is a whole number may be one."""
+
 _WINDOWS = ("Conv", "ConvTranspose")
 
 _TELLING = 1e3
@@ -748,7 +751,8 @@ def _whole_in(tensor: TensorProto) -> set[int]:
     values = small_values(tensor)
     if values is None or values.dtype.kind not in "iuf":
         return set()
-    numbers = [float(n) for n in values.reshape(-1).tolist() if 0 < abs(n) < EXACT_TO["float32"]]
+    most = _MOST_FLOAT_BOUND if values.dtype.kind == "f" else EXACT_TO["float32"]
+    numbers = [float(n) for n in values.reshape(-1).tolist() if 0 < abs(n) <= most]
     return {int(n) if n == int(n) else round(1 / n) for n in numbers if n == int(n) or 0 < n < 1}
 
 

@@ -118,6 +118,12 @@ _ROUNDS, _BATCH = 6, 8
 _JOINED_BATCH = 64
 """How many draws there are first for a joined place: what differs inside may show seldom."""
 
+_NEVER_EMPTY = frozenset({"GRU", "LSTM", "RNN"})
+"""Operators of which onnxruntime's kernels end the process if they are fed nothing."""
+
+_MOST_OF_A_SIZE = 1 << 29
+"""How many for one draw with another size."""
+
 _DEEPEST_IF = 3
 """How deep If nodes lie in each other whose branches are all taken; further in, as the last."""
 
@@ -1027,9 +1033,13 @@ class _Places(CutModels):
             ),
         )
         feedings: list[Feeding] = []
+        may_be_empty = not any(node.op_type in _NEVER_EMPTY for node in place.any_node())
         for before, size, chosen in sizes.tried(bounds):
+            if not size and not may_be_empty:
+                continue
             work = 2 * self._work(place, seen) * max(1, size // max(before, 1)) ** 2
-            feeds = sizes.fed(chosen, before, specs) if work <= self.left_to_search else None
+            is_cheap = work <= min(self.left_to_search, _MOST_OF_A_SIZE)
+            feeds = sizes.fed(chosen, before, specs) if is_cheap else None
             if feeds is not None:
                 self.left_to_search -= work
                 what = f"fed with a size of {size:,} instead of {before:,}"
