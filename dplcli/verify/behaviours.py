@@ -529,7 +529,10 @@ def _rounding(call: Call) -> Iterator[Piece]:
 
 def _quantise(call: Call) -> Iterator[Piece]:
     after = call.types[call.results]
-    if after is None or not _is_whole(after) or np.size(call.values[1]) != 1:
+    operands = call.values[1 : call.results]
+    if after is None or not _is_whole(after) or any(np.size(v) != 1 for v in operands):
+        return
+    if any(v is None and call.has(1 + at) for at, v in enumerate(operands)):
         return
     step = float(np.ravel(call.values[1])[0])
     shift = float(np.ravel(call.values[2])[0]) if call.has(2) else 0.0

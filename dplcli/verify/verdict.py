@@ -203,6 +203,16 @@ class LocalJudgement:
             return "the changed place gives the same by itself"
         return f"each of {self.judged:,} changed places gives the same by itself"
 
+    @property
+    def evidence(self) -> str:
+        """How much of what the operators there may do was seen, in words; "" if they do not bend."""
+        reached, possible = (sum(counts) for counts in zip(*self._behaviours, strict=True))
+        return f", {reached:,} of {possible:,} behaviours seen" if possible else ""
+
+    @property
+    def _behaviours(self) -> list[tuple[int, int]]:
+        return [(sight.reached, sight.possible) for sight in self.sights] or [(0, 0)]
+
 
 GIGABYTE = 10**9
 
