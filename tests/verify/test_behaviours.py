@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,16 @@ class Case:
         given_ = dict(zip(node.output, session.run(None, fed), strict=True))
         (call,) = calls_of(model, {**arrays, **given_})
         return call
+
+    @cached_property
+    def reaching(self) -> Call:
+        """The run that reaches it."""
+        return self.call(self.hit)
+
+    @cached_property
+    def missing(self) -> Call:
+        """The run that just does not."""
+        return self.call(self.miss)
 
     def found(self, call: Call) -> Piece:
         """Return the piece of a call."""
@@ -521,7 +532,7 @@ def named(case: Case) -> str:
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_piece(case: Case) -> None:
     """It is reached by one run, missed by another, and out of reach where its intervals say so."""
-    hit, miss = case.call(case.hit), case.call(case.miss)
+    hit, miss = case.reaching, case.missing
 
     assert case.found(hit).distance(hit.values) == 0
     assert case.found(miss).distance(miss.values) > 0
@@ -558,7 +569,7 @@ MIDDLE = "numbers beside one end lie beyond the other"
 )
 def test_draws_reach_their_piece(case: Case) -> None:
     """Where a node reads them: alone, or all of them in turn."""
-    call = case.call(case.miss)
+    call = case.missing
     draws = case.found(call).draws and tuple(n for piece in pieces_of(call) for n in piece.draws)
     names = [name for name in dict.fromkeys(call.node.input) if name]
     ways = [
@@ -583,8 +594,8 @@ def filled(like: object, draws: Sequence[object]) -> Array:
 def test_each_operator_has_cases_for_all_that_it_may_do() -> None:
     """No piece of any call in the table is without a case, numbers aside."""
     plain = {(case.operator, NUMBER.sub("#", case.piece)) for case in CASES}
-    calls = [(case.operator, case.call(case.hit)) for case in CASES]
-    calls += [(case.operator, case.call(case.miss)) for case in CASES]
+    calls = [(case.operator, case.reaching) for case in CASES]
+    calls += [(case.operator, case.missing) for case in CASES]
     met = {(op, NUMBER.sub("#", piece.name)) for op, call in calls for piece in pieces_of(call)}
     assert met == plain
 

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dplcli.shapes import Knowledge
 from dplcli.verify.coverage import Coverage, Known, calls_of, show_inner
-from dplcli.verify.draws import DrawSpec, draw
+from dplcli.verify.draws import MANNERS, DrawSpec, draw
 from dplcli.verify.ranges import Grid
 from dplcli.verify.search import Search, Sizes, Wanted, climbed, drawn_for, sizes_of
 from tests.helpers import model_from_text
@@ -362,3 +362,33 @@ def test_sizes_are_drawn_as_other_values_are() -> None:
     assert other is not None
     assert all(np.array_equal(one[name], other[name]) for name in one)
     assert np.array_equal(one["x"], draw("x", one["x"], DrawSpec(), "mixed"))
+
+
+# Scalars.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "O"])
+def test_a_scalar_stays_an_array(dtype: str) -> None:
+    """As what a place is fed is told from sequences."""
+    like = np.array("a" if dtype == "O" else 1, np.dtype(dtype))
+    for number in range(12):
+        value = drawn_for(Wanted(GROUPS), {"x": like}, {"x": DrawSpec()}, number)["x"]
+        assert isinstance(value, np.ndarray)
+
+
+@pytest.mark.xfail(reason="numpy makes a number of an array without axes")
+def test_a_scalar_stays_an_array_in_a_climb() -> None:
+    """Else it counts as what is left out, and no run shows anything."""
+    moved = climbed({"x": np.array(1, np.float32)}, {"x": DrawSpec()}, 1.0, 0)
+    assert isinstance(moved["x"], np.ndarray)
+
+
+@pytest.mark.xfail(reason="numpy makes a number of an array without axes")
+def test_a_scalar_stays_an_array_in_plain_draws() -> None:
+    """Of whatever type."""
+    found = {
+        (dtype, manner): draw("x", np.ones((), dtype), DrawSpec(constants=(3.0,)), manner)
+        for dtype in ("float32", "int64", "bool")
+        for manner in MANNERS
+    }
+    assert {type(value) for value in found.values()} == {np.ndarray}
