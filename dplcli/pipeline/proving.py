@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example
-    from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Shape, Value
+    from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Shape, TensorType, Value
     from dplcli.verify.draws import Manner, Oddity
     from dplcli.verify.run import Kind, Runner
     from dplcli.verify.values import Outputs
@@ -633,6 +633,7 @@ class _Attempts:
         model = build_model(made.graph, made.opset)
         if model is None or any(map(_overreaches, model.graph)):
             return ""
+        declared = [value.known_type() for value in model.graph.outputs]
         before = to_proto(model).SerializeToString()
         made = made._replace(ways=self._matched_ways(model, made.ways))
         is_random = any(map(draws_random, model.graph))
@@ -657,7 +658,7 @@ class _Attempts:
         if _holds_nan(made.graph):  # one oddity at a time: what is no number, or what overflows
             manners = [manner for manner in manners if manner not in ODDITIES]
         feeds = [(manner, self._fed(made.graph, manner, turn)) for manner in manners]
-        runs, engine = self._runs_as_declared(before, feeds, model)
+        runs, engine = self._runs_as_declared(before, feeds, declared)
         return self._compared(made, model, before, runs, engine) if runs else ""
 
     def _matched_ways(self, model: Model, ways: frozenset[str]) -> frozenset[str]:
@@ -708,7 +709,7 @@ class _Attempts:
         return drawn
 
     def _runs_as_declared(
-        self, content: bytes, feeds: Sequence[_Fed], model: Model
+        self, content: bytes, feeds: Sequence[_Fed], declared: Sequence[TensorType | None]
     ) -> tuple[list[_Run], Kind]:
         """Run the graph; return nothing if nobody runs it, or if it makes other sizes than onnx."""
         engine: Kind = "onnxruntime"
@@ -731,7 +732,6 @@ class _Attempts:
         if not runs:
             self.objections[objection] += 1
             return [], engine
-        declared = [value.known_type() for value in model.graph.outputs]
         shapes = [leaves[0].data.shape for leaves in runs[0].outputs.values()]
         if all(kind and _may_have(kind.shape, s) for kind, s in zip(declared, shapes, strict=True)):
             return runs, engine
