@@ -47,6 +47,9 @@ _BEYOND = 1 + 2.0**-20
 _MOST_NUMBERS = 8
 """Of how many numbers of a constant each is drawn; of larger ones, the ends."""
 
+_INFINITE = 1.002
+"""How many times as large as the largest float is surely infinite, of bfloat16 too."""
+
 _MOST_BOUNDS = 4
 """Of how many numbers a constant is that holds bounds."""
 
@@ -118,6 +121,7 @@ class Piece(NamedTuple):
         with np.errstate(all="ignore"):
             found = np.asarray(self.quantity.of(values), np.float64)
             off = np.maximum(np.maximum(self.low - found, found - self.high), 0.0)
+            off = np.where((self.low <= found) & (found <= self.high), 0.0, off)
         off = off[~np.isnan(off)]
         return float(off.min()) if off.size else _INF
 
@@ -295,7 +299,7 @@ def _comparison(call: Call) -> Iterator[Piece]:
         yield Piece("false", result, 0, 0)
         return
     if call.node.input[0] == call.node.input[1]:
-        if not _is_whole(call.types[0]):
+        if not is_whole_type(call.types[0]):
             is_none = Quantity(lambda v: np.isnan(v[0]))
             yield Piece("of NaN", is_none, 1, 1, (math.nan,))
         return
@@ -337,24 +341,26 @@ def _winners(call: Call) -> Iterator[Piece]:
         yield Piece(f"of a larger operand {slot}", apart, _LEAST, _INF, draws)
 
 
-def _ends(dtype: np.dtype[Any]) -> tuple[float, float]:
-    if not _is_whole(dtype):
+def ends_of(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return the ends of a type of whole numbers; of another, infinity."""
+    if not is_whole_type(dtype):
         return -_INF, _INF
     info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     return float(info.min), float(info.max)
 
 
-def _is_whole(dtype: np.dtype[Any] | None) -> bool:
+def is_whole_type(dtype: np.dtype[Any] | None) -> bool:
+    """Tell whether a type is one of whole numbers."""
     return dtype is not None and (dtype.kind in "iu" or dtype.name.startswith(("int", "uint")))
 
 
 def _beyond(dtype: np.dtype[Any], of: Quantity) -> Iterator[Piece]:
     """Yield a piece beyond each end of a type of whole numbers."""
-    low, high = _ends(dtype)
-    margin = max(1.0, high * (_BEYOND - 1) if high > EXACT_TO["float32"] else 1.0)
+    low, high = ends_of(dtype)
+    margin, below = (max(1.0, end * (_BEYOND - 1)) for end in (high, -low))
     over, under = (high + 1, high * 1.5), (low - 1, low * 1.5 - 1)
     yield Piece(f"beyond {high:g}", of, high + margin, _INF, over)
-    yield Piece(f"beyond {low:g}", of, -_INF, low - margin, under)
+    yield Piece(f"beyond {low:g}", of, -_INF, low - below, under)
 
 
 def _cast(call: Call) -> Iterator[Piece]:
@@ -366,12 +372,12 @@ def _cast(call: Call) -> Iterator[Piece]:
     elif after.kind == "b":
         yield Piece("of zero", _FIRST, 0, 0, (0,))
         yield Piece("of another number", _SIZE, _LEAST, _INF, (1,))
-        if not _is_whole(before):
+        if not is_whole_type(before):
             fractions = (0.5, -0.25)
             yield Piece("of a fraction", _SIZE, _LEAST, 1 - 2.0**-20, fractions, unless="alike")
-    elif _is_whole(after):
+    elif is_whole_type(after):
         yield from _cut_off(before, after)
-    elif _is_whole(before):
+    elif is_whole_type(before):
         yield from _inexact(call, before, after)
     else:
         yield from _overflowing_cast(before, after)
@@ -379,11 +385,11 @@ def _cast(call: Call) -> Iterator[Piece]:
 
 def _cut_off(before: np.dtype[Any], after: np.dtype[Any]) -> Iterator[Piece]:
     """Yield where whole numbers are made of numbers that are none, or beyond their ends."""
-    known = _ends(before)
+    known = ends_of(before)
     for piece in _beyond(after, _FIRST):
         if known[0] < piece.high and piece.low < known[1]:
             yield piece
-    if not _is_whole(before):
+    if not is_whole_type(before):
         for sign, word in ((1, "positive"), (-1, "negative")):
             yield Piece(f"of a {word} fraction", _part(sign), _LEAST, _INF, (sign * 1.5,))
 
@@ -407,7 +413,7 @@ def _part(sign: int) -> Quantity:
 def _inexact(call: Call, before: np.dtype[Any], after: np.dtype[Any]) -> Iterator[Piece]:
     """Yield where whole numbers become floats that are not exact any more."""
     limit = EXACT_TO.get(after.name, _INF)
-    low, high = _ends(before)
+    low, high = ends_of(before)
     if high > limit:
         yield Piece(f"beyond {limit:g}", _FIRST, limit + 1, _INF, (limit + 1, limit + 3))
         if low < 0:
@@ -426,7 +432,8 @@ def _overflowing_cast(before: np.dtype[Any], after: np.dtype[Any]) -> Iterator[P
         most = float(ml_dtypes.finfo(after).max)  # type: ignore[no-untyped-call]
         known = float(ml_dtypes.finfo(before).max)  # type: ignore[no-untyped-call]
         if most < known:
-            yield Piece(f"beyond {most:g}", _SIZE, most * 1.1, _INF, (most * 1.5, -most * 1.5))
+            least, large = most * _INFINITE, min(most * 1.5, known)
+            yield Piece(f"beyond {most:g}", _SIZE, least, _INF, (large, -large))
 
 
 def _sum_of(signs: int) -> Quantity:
@@ -453,9 +460,11 @@ def _arithmetic(call: Call) -> Iterator[Piece]:
             beside = tuple(end + share * most for share in (0.0, 0.3, -0.7))
             name = f"of numbers that nearly cancel {numbers[0]:g}"
             yield Piece(name, _from(1 - slot, end), -most, most, beside, unless="alike")
-    if dtype is not None and _is_whole(dtype):
-        low, high = _ends(dtype)
+    if dtype is not None and is_whole_type(dtype):
+        low, high = ends_of(dtype)
         for piece in _beyond(dtype, _RESULTS[op]):
+            if piece.low < 0 and not low and op != "Sub":
+                continue  # no sum or product of unsigned numbers lies below
             at_end = (high - 1, high // 2 + 1) if piece.low > 0 else (low + 1, low // 2 - 1)
             yield piece._replace(draws=at_end, unless="fewer")
     elif op != "Mul":
@@ -475,7 +484,9 @@ def _arithmetic(call: Call) -> Iterator[Piece]:
 
 def _divide(call: Call) -> Iterator[Piece]:
     dtype, numbers = call.types[0], call.constants(0, 1)
-    is_whole = _is_whole(dtype)
+    is_whole = is_whole_type(dtype)
+    if is_whole and {abs(number) for number in call.constants(1)} == {1.0}:
+        return  # nothing is left over
     if not is_whole and call.node.op_type == "Div":
         yield Piece("by zero", _at(1), 0, 0, (0.0,), unless="fewer")
         return
@@ -530,7 +541,7 @@ def _rounding(call: Call) -> Iterator[Piece]:
 def _quantise(call: Call) -> Iterator[Piece]:
     after = call.types[call.results]
     operands = call.values[1 : call.results]
-    if after is None or not _is_whole(after) or any(np.size(v) != 1 for v in operands):
+    if after is None or not is_whole_type(after) or any(np.size(v) != 1 for v in operands):
         return
     if any(v is None and call.has(1 + at) for at, v in enumerate(operands)):
         return
@@ -538,7 +549,7 @@ def _quantise(call: Call) -> Iterator[Piece]:
     shift = float(np.ravel(call.values[2])[0]) if call.has(2) else 0.0
     if not step:
         return
-    low, high = _ends(after)
+    low, high = ends_of(after)
     code = Quantity(
         lambda v: v[0] / step + shift,
         lambda r: Interval(r[0].low / step + shift, r[0].high / step + shift),
@@ -611,7 +622,7 @@ def _spread(call: Call) -> Iterator[Piece]:
 
 def _missing(call: Call) -> Iterator[Piece]:
     """Yield a number that is none, where an operator says what becomes of it."""
-    if is_guard(call.node) and not _is_whole(call.types[0]):
+    if is_guard(call.node) and not is_whole_type(call.types[0]):
         yield Piece("of NaN", Quantity(lambda v: np.isnan(v[0])), 1, 1, (math.nan,))
     for name in ("replaced_value_float", "replaced_value_int64"):
         stated = attribute(call.node, name)
@@ -633,7 +644,7 @@ def _turns(call: Call) -> Iterator[Piece]:
         if least <= number <= (most if is_fixed else _INF) and (
             number or not may_begin or not is_fixed
         ):
-            yield Piece(word, turns, number, number, (number,))
+            yield Piece(word, turns, number, number, (number,), unless="alike")
     yield Piece("in several turns", turns, min(3.0, most) if is_fixed else 3.0, _INF, (3, 4))
     if not goes_on(node):
         early = Quantity(lambda v: np.asarray(v[0] - v[-1]))
@@ -738,7 +749,7 @@ def bounds_of(nodes: Iterable[NodeProto], stored: Callable[[str], TensorProto | 
         for item in node.attribute:
             if item.name == "to":
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(item.i)
-                bounds.add(int(min(EXACT_TO.get(dtype.name, _ends(dtype)[1]), 2.0**62)))
+                bounds.add(int(min(EXACT_TO.get(dtype.name, ends_of(dtype)[1]), 2.0**62)))
             elif item.type in {onnx.AttributeProto.INT, onnx.AttributeProto.INTS}:
                 bounds.update(item.ints or [item.i])
         for slot, tensor in enumerate(map(stored, node.input)):

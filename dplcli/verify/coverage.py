@@ -17,7 +17,7 @@ import onnx
 from dplcli.analysis.extract import made_name
 from dplcli.ir.operators import CONTROL_FLOW
 from dplcli.onnx_io.convert import all_scopes
-from dplcli.verify.behaviours import Call, choices, is_listed, pieces_of
+from dplcli.verify.behaviours import Call, choices, ends_of, is_listed, is_whole_type, pieces_of
 from dplcli.verify.ranges import Interval
 
 if TYPE_CHECKING:
@@ -40,12 +40,14 @@ _EXCUSED = 1e-9
 _MOST_STEPS = 20_000
 """How many nodes run in bodies before the evaluator is stopped."""
 
+_TRUE = "dpl/true"
+
 _NEAR = 1e-5, 1e-6
 """The relative difference, and that to the largest number, of rows that are the same but for
 rounding."""
 
 
-class Key(NamedTuple):
+class PieceKey(NamedTuple):
     """A piece of a node.
 
     Attributes:
@@ -112,14 +114,18 @@ class Known(NamedTuple):
     Attributes:
         within: Says in what interval a value lies.
         is_size: Tells whether a value follows from sizes and constants alone.
+        is_whole: Tells whether floats are whole numbers, as behind a Round.
+        is_main: Whether they are values of a main graph.
     """
 
     within: Callable[[str], Interval] = lambda _: Interval()
     is_size: Callable[[str], bool] = lambda _: False
+    is_whole: Callable[[str], bool] = lambda _: False
+    is_main: bool = False
 
 
 @dataclass
-class Coverage:
+class PlaceCoverage:
     """What the runs of a place showed.
 
     Attributes:
@@ -127,7 +133,7 @@ class Coverage:
         tables: Of each model, the tables, by node and operand.
     """
 
-    met: dict[Key, Met] = field(default_factory=dict)
+    met: dict[PieceKey, Met] = field(default_factory=dict)
     tables: tuple[dict[str, _Table], dict[str, _Table]] = field(default_factory=lambda: ({}, {}))
     _rows: dict[tuple[int, str], list[int]] | None = None
 
@@ -141,24 +147,27 @@ class Coverage:
             known: What is known of its values.
         """
         self._choose(side, call, known)
-        intervals: list[Interval] | None = None
-        follows_from_sizes = all(
+        # Sizes are tried by themselves; what is not reached in bodies is told from the other model.
+        is_shared = not known.is_main or all(
             is_stored or not name or known.is_size(name)
             for name, is_stored in zip(call.node.input, call.stored, strict=True)
         )
+        names = (*call.node.input, *call.node.output)
         for piece in pieces_of(call):
-            if follows_from_sizes and piece.unless == "never":  # sizes are tried by themselves
+            if is_shared and piece.unless == "never":
                 piece = piece._replace(unless="alike")  # noqa: PLW2901
-            key = Key(side, name_of(call.node), piece.name)
+            key = PieceKey(side, name_of(call.node), piece.name)
             met = self.met.get(key)
             if met is None:
-                if intervals is None:
-                    names = (*call.node.input, *call.node.output)
-                    intervals = [known.within(name) if name else Interval() for name in names]
-                is_possible = piece.is_possible(intervals)
-                met = Met(call.node.op_type, _form(call), piece, is_possible=is_possible)
-                self.met[key] = met
-            elif piece.draws != met.piece.draws:
+                met = self.met[key] = Met(call.node.op_type, _form(call), piece)
+            if met.distance and met.is_possible:  # more may be known than when it was met first
+                within = [
+                    _of_type(known.within(name) if name else Interval(), dtype)
+                    for name, dtype in zip(names, call.types, strict=False)
+                ]
+                is_whole = "fraction" in piece.name and known.is_whole(call.node.input[0])
+                met.is_possible = piece.is_possible(within) and not is_whole
+            if piece.draws != met.piece.draws:
                 draws = dict.fromkeys((*met.piece.draws, *piece.draws))
                 met.piece = met.piece._replace(draws=tuple(draws)[:_MOST_DRAWS])
             if met.distance and met.is_possible:
@@ -172,7 +181,7 @@ class Coverage:
             if not met.distance and met.fed is fed:
                 met.distance = _EXCUSED
 
-    def missing(self, made: Sequence[set[str]]) -> list[Key]:
+    def missing(self, made: Sequence[set[str]]) -> list[PieceKey]:
         """Return the pieces that no run reached.
 
         Args:
@@ -192,7 +201,7 @@ class Coverage:
         total = len(pieces) + rows
         return total - len(self.missing(made)) - left, total
 
-    def _is_asked(self, key: Key) -> bool:
+    def _is_asked(self, key: PieceKey) -> bool:
         """Tell whether a piece has to be reached."""
         met = self.met[key]
         if not met.is_possible:
@@ -258,6 +267,14 @@ class Coverage:
             for (side, name), rows in self._wanted_rows().items()
             if (left := [row for row in rows if row not in self.tables[side][name].chosen])
         }
+
+
+def _of_type(interval: Interval, dtype: np.dtype[Any] | None) -> Interval:
+    """Return an interval without what its type does not hold."""
+    if dtype is None or dtype.kind in "OUSb" or not is_whole_type(dtype):
+        return interval
+    low, high = ends_of(dtype)
+    return Interval(max(interval.low, low), min(interval.high, high))
 
 
 def _is_same(one: _Table, other: _Table) -> bool:
@@ -359,6 +376,18 @@ def _call(node: NodeProto, arrays: Sequence[Any], constants: set[str]) -> Call:
     return Call(node, wide, types, [name in constants for name in node.input])
 
 
+def _with_conditions(model: ModelProto) -> ModelProto:
+    """Return a model whose Loops have a condition: onnx's evaluator takes none for false."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for scope in all_scopes(copy.graph):
+        for node in scope.node:
+            if node.op_type == "Loop" and not node.input[1]:
+                node.input[1] = _TRUE
+    copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), _TRUE))  # noqa: FBT003
+    return copy
+
+
 class _EnoughError(Exception):
     """The evaluator has run long enough."""
 
@@ -375,6 +404,7 @@ def watch_bodies(model: ModelProto, feeds: Mapping[str, Any], see: Callable[[Cal
     """
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415  # it takes long to import
 
+    model = _with_conditions(model)
     left, constants = _MOST_STEPS, _constants(model)
 
     class Watching(ReferenceEvaluator):

@@ -23,7 +23,7 @@ from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, Facts, hides_differences, scale_of
-from dplcli.verify.coverage import Coverage, Known, calls_of, name_of, show_inner, watch_bodies
+from dplcli.verify.coverage import Known, PlaceCoverage, calls_of, name_of, show_inner, watch_bodies
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
 from dplcli.verify.model import (
@@ -219,7 +219,11 @@ class _Ran:
 
     def arrays(self) -> dict[str, Array]:
         """Return what it was fed and gave, as far as these are tensors."""
-        fed = {name: value for name, value in self.feeds.items() if isinstance(value, np.ndarray)}
+        fed = {
+            n: np.asarray(v)
+            for n, v in self.feeds.items()
+            if isinstance(v, np.ndarray | np.generic)
+        }
         return fed | {
             name: leaves[0].data
             for name, leaves in self.outputs.items()
@@ -287,7 +291,7 @@ class CutModels:
         self.partners = {pair.original: pair for pair in pairs}
         self.order = {name: position for position, name in enumerate(self.ours.makers)}
         self.ranges = Ranges(self.ours), Ranges(self.theirs)
-        self.coverage: dict[str, Coverage] = defaultdict(Coverage)
+        self.coverage: dict[str, PlaceCoverage] = defaultdict(PlaceCoverage)
         self.axes: dict[str, int] = {}
 
     def pairs(self) -> list[Pair]:
@@ -537,7 +541,7 @@ class CutModels:
         if len(places) == 1 and places[0].branches and is_small:
             self._watch_bodies(side, self.coverage[places[0].pair.candidate], ran)
 
-    def _watch_bodies(self, side: CutSide, covered: Coverage, ran: _Ran) -> None:
+    def _watch_bodies(self, side: CutSide, covered: PlaceCoverage, ran: _Ran) -> None:
         model = onnx.ModelProto()
         model.CopyFrom(model_of(ran.source))
         known = self._known(side)
@@ -553,7 +557,9 @@ class CutModels:
         watch_bodies(model, ran.feeds, see)
 
     def _known(self, side: CutSide) -> Known:
-        return Known(partial(self._within, side), self.ranges[side.place].is_size)
+        ranges = self.ranges[side.place]
+        within = partial(self._within, side)
+        return Known(within, ranges.is_size, ranges.is_integral, is_main=True)
 
     def _within(self, side: CutSide, name: str) -> Interval:
         """Return within what a value of a main graph lies."""
@@ -564,7 +570,10 @@ class CutModels:
             return Interval(float(array.min()), float(array.max()))
         if name in self.axes:
             return Interval(-self.axes[name], self.axes[name] - 1.0)
-        return Interval(0.0, _LARGEST_SIZE) if ranges.is_size(name) else ranges[name]
+        found = ranges[name]
+        if not ranges.is_size(name):
+            return found
+        return Interval(max(found.low, -_LARGEST_SIZE), min(found.high, _LARGEST_SIZE))
 
     def fed(
         self, side: CutSide, places: Sequence[Place], feeding: Feeding, cuts: Cuts | None = None

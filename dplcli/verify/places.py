@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from onnx import NodeProto
 
-    from dplcli.verify.coverage import Coverage
+    from dplcli.verify.coverage import PlaceCoverage
     from dplcli.verify.draws import DrawSpec
     from dplcli.verify.inputs import Reference
     from dplcli.verify.values import Array, Feed, ModelSource, Outputs
@@ -409,7 +409,7 @@ class _Places(CutModels):
                 continue
             yield pair, f"{_label(self.ours, pair.original)} {why}"
 
-    def _covered(self, pair: Pair) -> tuple[Place, Coverage]:
+    def _covered(self, pair: Pair) -> tuple[Place, PlaceCoverage]:
         """Return the place that was drawn for, of several that are alike, and what it showed."""
         drawn = self.alike.get(pair.candidate, pair)
         return self.place(drawn), self.coverage[drawn.candidate]
@@ -968,7 +968,7 @@ class _Places(CutModels):
                 Feeding(
                     _MANNER_WORDS[manner],
                     {
-                        name: draw(name + "+" * again, value, specs[name], manner)
+                        name: np.asarray(draw(name + "+" * again, value, specs[name], manner))
                         if name in specs and isinstance(value, np.ndarray)
                         else value
                         for name, value in seen.feeds.items()

@@ -109,6 +109,9 @@ _ALWAYS: Mapping[str, Interval] = {
 
 _ON_GRID = operators.REARRANGING | {"DequantizeLinear", "MaxPool", "Slice", "Gather"}
 
+_MAKING_WHOLE = frozenset({"Ceil", "Floor", "Round", "Sign"})
+_KEEPING_WHOLE = frozenset({"Add", "Clip", "Max", "Min", "Mul", "Sub"})
+
 _UNITING = frozenset({"Concat", "Where", "Max", "Min"})
 
 
@@ -254,6 +257,23 @@ class Ranges:
         row = self._wiring.makers.get(name)
         node = None if row is None else self._wiring.nodes[row]
         return node is not None and node.op_type == "ReduceMax" and node.input[0] == of
+
+    def is_integral(self, name: str) -> bool:
+        """Tell whether floats are whole numbers, as far as the nodes before them tell."""
+        pending, seen = [name], {name}
+        while pending and len(seen) < _MOST_WALKED:
+            current = pending.pop()
+            node, stored = self._maker(current), self._stored.get(current)
+            if stored is not None:
+                values = small_values(stored)
+                if values is None or values.dtype.kind not in "iuf" or (values % 1).any():
+                    return False
+            elif node is None or node.op_type not in _KEEPING_WHOLE | _MAKING_WHOLE:
+                return False
+            elif node.op_type in _KEEPING_WHOLE:
+                pending += [each for each in node.input if each and each not in seen]
+                seen.update(node.input)
+        return not pending
 
     def is_whole(self, name: str) -> bool:
         """Tell whether a value holds whole numbers, or may."""

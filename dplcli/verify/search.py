@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Graph
     from dplcli.shapes.knowledge import Knowledge
     from dplcli.shapes.terms import Number
-    from dplcli.verify.coverage import Coverage, Met
+    from dplcli.verify.coverage import Met, PlaceCoverage
     from dplcli.verify.draws import DrawSpec
     from dplcli.verify.values import Array, Feed
 
@@ -96,7 +96,7 @@ class Search:
 
     def __init__(  # noqa: PLR0913  # what is known of a place
         self,
-        covered: Coverage,
+        covered: PlaceCoverage,
         made: Sequence[set[str]],
         seen: Mapping[str, Feed],
         specs: Mapping[str, DrawSpec],
@@ -322,7 +322,7 @@ def drawn_for(
             _Draw(rng, like, specs[name], group, wanted.rows, wanted.wraps, number, beside), wanted
         )
         first.setdefault(like.dtype, values)
-        drawn[name] = values
+        drawn[name] = np.asarray(values)
     return drawn
 
 
@@ -377,7 +377,7 @@ def climbed(
                 info = ml_dtypes.finfo(value.dtype)  # type: ignore[no-untyped-call]
                 most = min(_FARTHEST, float(info.max))
                 low, high = max(spec.low, -most), min(spec.high, most)
-                moved[name] = np.clip(new, low, high).astype(value.dtype)
+                moved[name] = np.asarray(np.clip(new, low, high).astype(value.dtype))
     return moved
 
 
@@ -442,7 +442,8 @@ class Sizes:
                 spec = replace(specs[name], constants=())
                 if spec.axis == before:
                     spec = replace(spec, axis=max(1, min(sizes.values())))
-                feeds[name] = draw(name, np.zeros(shape, array.dtype), spec, "mixed")
+                like = np.zeros(shape, array.dtype)
+                feeds[name] = np.asarray(draw(name, like, spec, "mixed"))
             elif shape == array.shape:
                 feeds[name] = array
             elif not count:

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from dplcli.verify.coverage import Coverage, Known, calls_of, show_inner, watch_bodies
+from dplcli.verify.coverage import Known, PlaceCoverage, calls_of, show_inner, watch_bodies
 from dplcli.verify.ranges import Interval
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def model(text: str) -> onnx.ModelProto:
     return parsed
 
 
-def run(covered: Coverage, side: int, text: str, feeds: Feeds, known: Known | None = None) -> None:
+def run(
+    covered: PlaceCoverage, side: int, text: str, feeds: Feeds, known: Known | None = None
+) -> None:
     """Note what a model does on some feeds."""
     shown = model(text)
     names = [info.name for info in shown.graph.output]
@@ -42,16 +44,16 @@ def run(covered: Coverage, side: int, text: str, feeds: Feeds, known: Known | No
         covered.add(side, call, feeds, known or Known())
 
 
-def pair(ours: str, theirs: str, *feeds: Feeds, known: Known | None = None) -> Coverage:
+def pair(ours: str, theirs: str, *feeds: Feeds, known: Known | None = None) -> PlaceCoverage:
     """Return what two models showed on the same feeds."""
-    covered = Coverage()
+    covered = PlaceCoverage()
     for fed in feeds:
         run(covered, 0, ours, fed, known)
         run(covered, 1, theirs, fed, known)
     return covered
 
 
-def missing(covered: Coverage) -> set[str]:
+def missing(covered: PlaceCoverage) -> set[str]:
     """Return what was not reached, by model, value and piece."""
     return {f"{key.side} {key.value} {key.piece}" for key in covered.missing(EVERY)}
 
@@ -180,14 +182,14 @@ BODIES = """(bool c, int64 n, float x) => (float y, float z) {
   k = Constant <value = float {2}> () t = Mul (s, k) r = Less (t, k) }> }"""
 
 
-def noted(covered: Coverage, given: Mapping[str, Any], call: Call) -> None:
+def noted(covered: PlaceCoverage, given: Mapping[str, Any], call: Call) -> None:
     """Note what one node did."""
     covered.add(0, call, given, Known())
 
 
-def watched(*feeds: Mapping[str, object]) -> Coverage:
+def watched(*feeds: Mapping[str, object]) -> PlaceCoverage:
     """Return what runs of a model with bodies showed."""
-    covered = Coverage()
+    covered = PlaceCoverage()
     parsed = onnx.parser.parse_model(HEADER + BODIES)
     for each in feeds:
         given: dict[str, Any] = {name: np.asarray(value) for name, value in each.items()}
@@ -241,14 +243,14 @@ def test_rows_that_are_chosen(
     ours, theirs = (with_table(text, change) for change in ((), ()))
     feeds = {"i": np.array([0, 0]), "j": np.zeros((1, 2), np.int64)}
     feeds["j" if "j)" in node else "i"] = np.array(index)
-    covered = Coverage()
+    covered = PlaceCoverage()
     note(covered, 0, ours, feeds)
     assert covered.tables[0]["y.0"].chosen == rows
     assert {*covered.missing_rows()[0, "y.0"]} == {
         *range(max(shape) if "axis" in node else 5)
     } - rows
     note(covered, 1, theirs, feeds)
-    fresh = Coverage(covered.met, covered.tables)
+    fresh = PlaceCoverage(covered.met, covered.tables)
     assert not fresh.missing_rows()
 
 
@@ -264,7 +266,7 @@ def with_table(text: str, changed: Iterable[tuple[int, ...]]) -> onnx.ModelProto
 
 
 def note(
-    covered: Coverage, side: int, of: onnx.ModelProto, feeds: Feeds, known: Known | None = None
+    covered: PlaceCoverage, side: int, of: onnx.ModelProto, feeds: Feeds, known: Known | None = None
 ) -> None:
     """Note what a model does."""
     (given,) = ReferenceEvaluator(of).run(None, dict(feeds))
@@ -290,7 +292,7 @@ def test_rows_that_differ_have_to_be_chosen(
     changed: list[tuple[int, ...]], index: list[int], left: list[int]
 ) -> None:
     """Of two tables that are alike otherwise."""
-    covered, feeds = Coverage(), {"i": np.array(index)}
+    covered, feeds = PlaceCoverage(), {"i": np.array(index)}
     note(covered, 0, with_table(LOOKUP, ()), feeds)
     note(covered, 1, with_table(LOOKUP, changed), feeds)
     assert covered.missing_rows() == ({(0, "y.0"): left, (1, "y.0"): left} if left else {})
@@ -306,7 +308,7 @@ def test_rows_that_differ_have_to_be_chosen(
 )
 def test_rows_beyond_what_an_index_may_be_are_not_asked_for(known: Known, left: list[int]) -> None:
     """Of a table in one model only; none where sizes alone choose."""
-    covered = Coverage()
+    covered = PlaceCoverage()
     note(covered, 0, with_table(LOOKUP, ()), {"i": np.array([0, 1])}, known)
     assert covered.missing_rows() == ({(0, "y.0"): left} if left else {})
     assert covered.count(EVERY) == ((2, 2 + len(left)) if left else (0, 0))

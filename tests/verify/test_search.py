@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
 from dplcli.shapes import Knowledge
-from dplcli.verify.coverage import Coverage, Known, calls_of, show_inner
+from dplcli.verify.coverage import Known, PlaceCoverage, calls_of, show_inner
 from dplcli.verify.draws import MANNERS, DrawSpec, draw
 from dplcli.verify.ranges import Grid
 from dplcli.verify.search import Search, Sizes, Wanted, climbed, drawn_for, sizes_of
@@ -44,7 +44,7 @@ class Place:
             show_inner(model)
         self.seen = seen
         self.specs = {name: specs.get(name, DrawSpec()) for name in seen}
-        self.covered = Coverage()
+        self.covered = PlaceCoverage()
         self.made = [{name for n in m.graph.node for name in n.output} for m in self.models]
         self.run(seen)
 
