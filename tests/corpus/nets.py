@@ -96,12 +96,16 @@ def light_net(name: str) -> Path:
     return LIGHT / f"light_{name}.onnx"
 
 
+_GAINS = {"resnet50": 2.0**-14, "shufflenet": 2.0**-21}
+
+
 def filled_net(name: str, folder: Path) -> Path:
     """Write a net of the onnx package with weights that mean something, and return its path.
 
     Its own are one number each, made at run time, so that it gives the same whatever it is fed.
     Kernels get normal numbers scaled by their fan-in (after He), matrices much smaller ones, so
-    that the last softmax does not give 0 and 1; vectors get 0.5 to 1.5: one may be a variance.
+    that the last softmax does not give 0 and 1; vectors get 0.5 to 1.5: one may be a variance. What
+    flows through some grows with every block, so their matrices are smaller still.
     """
     path = folder / light_net(name).name
     model = onnx.load(light_net(name))
@@ -118,7 +122,7 @@ def filled_net(name: str, folder: Path) -> Path:
         is_matrix = any(user.op_type in {"Gemm", "MatMul"} for user, _ in value.iter_uses())
         weights = random.uniform(0.5, 1.5, shape)
         if len(shape) > 1:
-            scale = 2.0**-7 if is_matrix else 1.0
+            scale = _GAINS.get(name, 2.0**-7) if is_matrix else 1.0
             weights = random.standard_normal(shape) * scale * (2 / math.prod(shape[1:])) ** 0.5
         tensor = onnx.numpy_helper.from_array(weights.astype(np.float32), node.output[0])
         model.graph.initializer.append(tensor)
