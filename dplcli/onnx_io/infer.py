@@ -722,8 +722,11 @@ class Inference:
             if known is None and value is not None and value.type_source is not None:
                 source = value.type_source
                 if source not in said:  # statements of one type may differ in remarks
-                    declared, other = value.declared_type, _stated_container(value)
-                    said[source] = other and source if declared is None else self._shared(declared)
+                    declared = value.declared_type
+                    if declared is not None:
+                        said[source] = self._shared(declared)
+                    else:  # an interface may state nothing of a value but its name
+                        said[source] = source if _stated_container(value) else None
                 known = said[source]
             key.append(id(known))
         if data:

@@ -18,7 +18,6 @@ from onnx import (
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
-    StringStringEntryProto,
     TensorProto,
     ValueInfoProto,
 )
@@ -51,7 +50,7 @@ from dplcli.onnx_io.external_data import (
     total_size,
     write_data,
 )
-from dplcli.onnx_io.parts import MessageParts, RawData, Untouched, delimited, fields
+from dplcli.onnx_io.parts import MessageParts, RawData, Untouched, fields
 from dplcli.onnx_io.source import source_of
 from dplcli.onnx_io.strip import strip_file, stripped
 
@@ -86,9 +85,8 @@ def made_initializers(graph: Graph) -> dict[str, Tensor]:
     """Return the data of the initializers that passes have made, by name."""
     found = {}
     for name, value in graph.values.items():
-        data = value.initializer_source
-        if isinstance(data, Tensor) and value.producer is None:
-            found[name] = data
+        if value.producer is None and isinstance(value.initializer_source, Tensor):
+            found[name] = value.initializer_source
     return found
 
 
@@ -508,25 +506,15 @@ class _Writer:
                 if text:
                     setattr(proto, name, text)
             known = self._alike[alike] = _bytes(proto)
-        metadata = [
-            delimited(_KEY, key.encode()) + delimited(_VALUE, text.encode())
-            for key, text in remarks.metadata.items()
-        ]
-        parts = (
-            delimited(_INPUT, *[_name(value).encode() for value in node.inputs]),
-            delimited(_OUTPUT, *[_name(value).encode() for value in node.outputs]),
-            delimited(_NAME, node.name.encode()),
-            known,
-            delimited(_METADATA, *metadata),
-            _rest(remarks.rest) if remarks.rest else b"",
-        )
-        return b"".join(parts)
-
-
-_INPUT, _OUTPUT = NodeProto.INPUT_FIELD_NUMBER, NodeProto.OUTPUT_FIELD_NUMBER
-_NAME, _METADATA = NodeProto.NAME_FIELD_NUMBER, NodeProto.METADATA_PROPS_FIELD_NUMBER
-_KEY = StringStringEntryProto.KEY_FIELD_NUMBER
-_VALUE = StringStringEntryProto.VALUE_FIELD_NUMBER
+        proto = NodeProto.FromString(known)
+        proto.input.extend(map(_name, node.inputs))
+        proto.output.extend(map(_name, node.outputs))
+        proto.name = node.name
+        for key, text in remarks.metadata.items():
+            proto.metadata_props.add(key=key, value=text)
+        if remarks.rest:
+            proto.MergeFromString(_rest(remarks.rest))
+        return _bytes(proto)
 
 
 def _made_graph(graph: Graph) -> GraphProto:
