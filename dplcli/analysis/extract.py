@@ -268,8 +268,8 @@ def part_between(
     del part.graph.input[:], part.graph.output[:]
     part.graph.input.extend(_described(name, types[name], stated) for name in order)
     part.graph.output.extend(_described(name, types[name], stated) for name in end)
-    copy_but(wiring.model, part, _OF_CUTS | {"training_info"})
-    copy_but(whole, part.graph, _OF_CUTS | {"quantization_annotation"})
+    part.MergeFrom(copy_but(wiring.model, _OF_CUTS | {"training_info"}))
+    part.graph.MergeFrom(copy_but(whole, _OF_CUTS | {"quantization_annotation"}))
     # Say how values are quantised, as far as the part can have the tensors for that.
     names = read | {n for index in nodes for n in wiring.nodes[index].output}
     graph = part.graph

@@ -223,15 +223,14 @@ def check_graph_structure(graph: Graph) -> None:
     """
     nodes = _check_list(graph)
     members = set(nodes)
-    inner = set(nodes)
     for node in nodes:
         for body in node.subgraphs.values():
             if body.owner is not node:
                 raise InvalidGraphError(f"{graph!r}: a body of {node!r} belongs to another node")
             if body not in graph.inner:
                 raise InvalidGraphError(f"{graph!r}: a body of {node!r} is not among its bodies")
-            inner.update(_nodes_inside(body))
     _check_inputs(graph, nodes)
+    inner = set(with_bodies(nodes))
     for value in graph.values.values():
         _check_uses(value, inner)
     for name, value in graph.values.items():
@@ -258,14 +257,6 @@ def _check_list(graph: Graph) -> list[Node]:
             raise InvalidGraphError(f"{graph!r}: {node!r} is out of place in the node list")
         position = node.position
     return nodes
-
-
-def _nodes_inside(graph: Graph) -> Iterator[Node]:
-    pending = [graph]
-    while pending:
-        for node in pending.pop():
-            yield node
-            pending.extend(node.subgraphs.values())
 
 
 def _check_inputs(graph: Graph, nodes: list[Node]) -> None:

@@ -174,7 +174,7 @@ class ProtoTensor(Tensor):
             array = numpy_helper.to_array(proto)
         except UNREADABLE as error:
             if isinstance(error, FileNotFoundError) and self.home is not None:
-                location = _entries(self.proto)["location"]
+                location = entries_of(self.proto)["location"]
                 lost = f"{self.home.label}: its external data {location!r} is missing"
                 raise ModelLoadError(lost) from error
             raise self._unreadable(" ".join(str(error).split())) from error
@@ -194,7 +194,7 @@ class ProtoTensor(Tensor):
             part = TensorProto(name=proto.name, data_type=proto.data_type, dims=[end - begin])
             part.data_location = TensorProto.EXTERNAL
             span = {"offset": place + begin * bits // 8, "length": (end - begin) * bits // 8}
-            for key, entry in {**_entries(proto), **span}.items():
+            for key, entry in {**entries_of(proto), **span}.items():
                 part.external_data.add(key=key, value=str(entry))
             return ProtoTensor(part, self.home).numpy()
 
@@ -207,7 +207,7 @@ class ProtoTensor(Tensor):
         if begin is None or self.home is None or self.proto.HasField("segment"):
             return None
         try:
-            status = place_in(self.home.folder, _entries(self.proto)["location"]).stat()
+            status = place_in(self.home.folder, entries_of(self.proto)["location"]).stat()
         except (OSError, ValueError, KeyError):
             return None
         return (status.st_dev, status.st_ino, begin) if status.st_ino else None
@@ -262,7 +262,7 @@ def file_of(proto: TensorProto, folder: Path) -> tuple[Path, int, int]:
         OSError: The file cannot be looked at.
         ValueError: The data lies elsewhere, or there is not what the tensor needs.
     """
-    place = place_in(folder, _entries(proto).get("location", ""))
+    place = place_in(folder, entries_of(proto).get("location", ""))
     begin, size = span_of(proto)
     status = place.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -281,7 +281,7 @@ def span_of(proto: TensorProto) -> tuple[int, int]:
     Raises:
         ValueError: What is stated cannot be, or does not fit the type.
     """
-    stated = _entries(proto)
+    stated = entries_of(proto)
     bits = dtype_bits(proto.data_type)
     needed = -(-math.prod(proto.dims) * bits // 8)
     begin, size = stated.get("offset", "0"), stated.get("length", str(needed))
@@ -300,7 +300,7 @@ _MOST_DIGITS = 19
 """With fewer, a number of bytes has 64 bits."""
 
 
-def _entries(proto: TensorProto) -> dict[str, str]:
+def entries_of(proto: TensorProto) -> dict[str, str]:
     """Return where the data of a tensor lies, as far as it is stated."""
     return {entry.key: entry.value for entry in proto.external_data}
 
@@ -474,6 +474,11 @@ def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
     """Iterate over the tensors of a model, in nodes and functions, too; sparse ones are two."""
     for scope in (proto.graph, *proto.functions):
         yield from _tensors_of(scope)
+
+
+def external_tensors(proto: ModelProto) -> list[TensorProto]:
+    """List the tensors of a model of which the data lies in files beside it."""
+    return [each for each in all_tensors(proto) if each.data_location == TensorProto.EXTERNAL]
 
 
 def _tensors_of(scope: GraphProto | FunctionProto) -> Iterator[TensorProto]:

@@ -25,7 +25,7 @@ from dplcli.files import (
     place_in,
     temporary_folder,
 )
-from dplcli.onnx_io.convert import all_tensors, span_of
+from dplcli.onnx_io.convert import entries_of, external_tensors, span_of
 from dplcli.onnx_io.parts import RawData
 from dplcli.onnx_io.source import source_of
 
@@ -138,7 +138,7 @@ def pack(proto: ModelProto, folders: Sequence[Path], destination: Path) -> Itera
     Raises:
         ModelExportError: It cannot be written.
     """
-    outside = [t for t in all_tensors(proto) if t.data_location == TensorProto.EXTERNAL]
+    outside = external_tensors(proto)
     destination = destination.resolve()
     with ExitStack() as stack:
         try:
@@ -233,7 +233,7 @@ def place_of(tensor: TensorProto) -> DataPlace:
     Raises:
         ValueError: What is stated cannot be, or does not fit the type.
     """
-    entries = {entry.key: entry.value for entry in tensor.external_data}
+    entries = entries_of(tensor)
     location = entries.get("location", "")
     begin, size = (int(entries["offset"]), 0) if location == IN_MEMORY else span_of(tensor)
     return DataPlace(location, begin, begin + size)
@@ -241,11 +241,7 @@ def place_of(tensor: TensorProto) -> DataPlace:
 
 def places_in(proto: ModelProto) -> set[DataPlace]:
     """Return where a model has external data; tensors that share it have one place."""
-    return {
-        place_of(tensor)
-        for tensor in all_tensors(proto)
-        if tensor.data_location == TensorProto.EXTERNAL
-    }
+    return set(map(place_of, external_tensors(proto)))
 
 
 def total_size(places: Iterable[DataPlace]) -> int:
@@ -372,8 +368,7 @@ def check_external_data(model: Model) -> None:
         return
     sizes = {place: _size(path, place) for place in locations_of(model)}
     for tensor in _external_tensors(model):
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        location = entries.get("location", "")
+        location = entries_of(tensor).get("location", "")
         try:
             needed, present = sum(span_of(tensor)), sizes.get(location, 0)
         except ValueError as error:

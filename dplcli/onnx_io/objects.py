@@ -10,16 +10,18 @@ import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import onnx
-from onnx import ModelProto, TensorProto
-from onnx.external_data_helper import set_external_data
+from onnx import ModelProto
 
 from dplcli.errors import ModelLoadError, UsageError
-from dplcli.onnx_io.convert import all_tensors, load_data
+from dplcli.onnx_io.convert import all_tensors, external_tensors, load_data
+from dplcli.onnx_io.external_data import DataPlace, refer
 from dplcli.onnx_io.parts import copy_but
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from onnx import TensorProto
 
 
 NAME = "model.onnx"
@@ -100,23 +102,19 @@ def _is_of(model: object, package: str, name: str) -> bool:
 
 
 def _write_proto(proto: ModelProto, path: Path) -> None:
-    size = 0
-    for tensor in all_tensors(proto):
-        if tensor.data_location == TensorProto.EXTERNAL:
-            raise ModelLoadError(
-                f"the data of {tensor.name!r} lies in a file, and a ModelProto does not say where",
-                hint="pass the path of the model instead, or load the data into it",
-            )
-        size += tensor.ByteSize()
-    if size <= _MOST:
+    for tensor in external_tensors(proto):
+        raise ModelLoadError(
+            f"the data of {tensor.name!r} lies in a file, and a ModelProto does not say where",
+            hint="pass the path of the model instead, or load the data into it",
+        )
+    if sum(tensor.ByteSize() for tensor in all_tensors(proto)) <= _MOST:
         path.write_bytes(proto.SerializeToString())
         return
-    shell = ModelProto()
-    copy_but(proto, shell, {"graph"})
-    copy_but(proto.graph, shell.graph, {"initializer"})
+    shell = copy_but(proto, {"graph"})
+    shell.graph.MergeFrom(copy_but(proto.graph, {"initializer"}))
     with path.with_name(_DATA).open("wb") as file:
         for tensor in proto.graph.initializer:
-            _put_outside(tensor, shell.graph.initializer.add(), file)
+            shell.graph.initializer.append(_put_outside(tensor, file))
     try:
         path.write_bytes(shell.SerializeToString())
     except Exception as error:  # protobuf's own classes say nothing to others
@@ -125,17 +123,15 @@ def _write_proto(proto: ModelProto, path: Path) -> None:
         ) from error
 
 
-def _put_outside(tensor: TensorProto, place: TensorProto, file: BinaryIO) -> None:
-    """Make *place* what *tensor* is, with its data at the end of *file* if it is large."""
+def _put_outside(tensor: TensorProto, file: BinaryIO) -> TensorProto:
+    """Return a tensor with its data at the end of *file* if it is large."""
     if not tensor.HasField("raw_data") or tensor.ByteSize() <= _SMALL:
-        place.CopyFrom(tensor)
-        return
-    copy_but(tensor, place, {"raw_data"})
-    data = tensor.raw_data
-    place.raw_data = b""  # onnx demands that it is there
-    set_external_data(place, _DATA, offset=file.tell(), length=len(data))
-    place.ClearField("raw_data")
-    file.write(data)
+        return tensor
+    begin = file.tell()
+    file.write(tensor.raw_data)
+    outside = copy_but(tensor, {"raw_data"})
+    refer(outside, DataPlace(_DATA, begin, file.tell()))
+    return outside
 
 
 def read_proto(content: Path | bytes, folder: Path) -> ModelProto:
@@ -151,9 +147,8 @@ def read_proto(content: Path | bytes, folder: Path) -> ModelProto:
     try:
         data = content if isinstance(content, bytes) else content.read_bytes()
         proto = onnx.load_model_from_string(data)
-        for tensor in all_tensors(proto):
-            if tensor.data_location == TensorProto.EXTERNAL:
-                load_data(tensor, folder)
+        for tensor in external_tensors(proto):
+            load_data(tensor, folder)
     except Exception as error:  # protobuf's, onnx's and the system's
         name = NAME if isinstance(content, bytes) else content
         raise ModelLoadError(f"{name}: cannot be read: {error}") from error

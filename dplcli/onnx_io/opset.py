@@ -803,12 +803,8 @@ def bumps(op_type: str, old: int, new: int) -> tuple[int, ...]:
     start = _SCHEMAS.find(op_type, "", old)
     if start is None:
         raise NotRaisableError(f"{op_type} is no operator of the standard at opset {old}")
-    found: list[int] = []
-    schema = _SCHEMAS.find(op_type, "", new)
-    while schema is not None and schema.since > start.since:
-        found.insert(0, schema.since)
-        schema = _SCHEMAS.find(op_type, "", schema.since - 1)
-    return tuple(found)
+    changed = (schema.since for schema in _SCHEMAS.versions(op_type, ""))
+    return tuple(version for version in changed if start.since < version <= new)
 
 
 # What raising a model's opset would change, worked out before anything is changed.

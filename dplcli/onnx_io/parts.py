@@ -8,26 +8,28 @@ only the headers between them. Fields that protobuf does not know are kept.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import numpy_helper
 
 from dplcli.ir.types import bits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from google.protobuf.descriptor import Descriptor
-    from google.protobuf.message import Message
 
     from dplcli.ir import Tensor
 
     Part: TypeAlias = "bytes | Untouched | RawData | MessageParts"
     """Encoded already, or to be encoded when it is written."""
 
+
+M = TypeVar("M", bound=Message)
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 _MORE = 0x80
@@ -167,6 +169,12 @@ def fields(message: Message, *, without: Container[str]) -> bytes:
     return b"".join([*known, *unknown_fields(message)])
 
 
+def copy_but(message: M, left_out: Container[str]) -> M:
+    """Copy a message but for some fields, which are not even copied first."""
+    copy: M = type(message).FromString(fields(message, without=left_out))
+    return copy
+
+
 @cache
 def _fields_of(descriptor: Descriptor) -> list[FieldDescriptor]:
     """List fields as protobuf orders them in a file."""
@@ -190,18 +198,6 @@ def _field(message: Message, field: FieldDescriptor) -> bytes:
         setattr(part, field.name, value)
     data: bytes = part.SerializeToString()
     return data
-
-
-def copy_but(source: Message, target: Message, left_out: Collection[str]) -> None:
-    """Add to *target* what *source* has, but for the fields *left_out*."""
-    for field, value in source.ListFields():
-        if field.name in left_out:
-            continue
-        part = getattr(target, field.name)
-        if hasattr(part, "MergeFrom"):  # messages, and whatever is repeated
-            part.MergeFrom(value)
-        else:
-            setattr(target, field.name, value)
 
 
 def _data(text: str | bytes) -> bytes:

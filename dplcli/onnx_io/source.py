@@ -9,16 +9,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
+from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto
 
-from dplcli.onnx_io.convert import ProtoTensor, SparseTensor, all_tensors
-from dplcli.onnx_io.parts import fields
+from dplcli.onnx_io.convert import ProtoTensor, SparseTensor, external_tensors
+from dplcli.onnx_io.parts import copy_but
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from google.protobuf.message import Message
-    from onnx import ModelProto
+    from onnx import ModelProto, TensorProto
 
     from dplcli.ir import Function, Graph, Model, Node, Tensor
     from dplcli.onnx_io.convert import Home
@@ -52,8 +49,7 @@ class Source:
     @cached_property
     def external(self) -> tuple[TensorProto, ...]:
         """The tensors of which the data lies in files beside the model."""
-        tensors = all_tensors(self.proto)
-        return tuple([each for each in tensors if each.data_location == TensorProto.EXTERNAL])
+        return tuple(external_tensors(self.proto))
 
     def tensor(self, proto: TensorProto | SparseTensorProto) -> Tensor:
         """Return a tensor of the file, whose data is not looked at."""
@@ -79,13 +75,9 @@ def proto_of(part: Node | Graph | Function) -> Any:  # noqa: ANN401  # NodeProto
 
 def statement_of(graph: Graph) -> Any:  # noqa: ANN401  # of a graph, or of a function
     """Copy what the file holds of a graph or function beside nodes and dense initializers."""
-    return _without(proto_of(graph), {"node", "initializer"})
+    return copy_but(proto_of(graph), {"node", "initializer"})
 
 
 def header_of(model: Model) -> Any:  # noqa: ANN401  # a ModelProto
     """Copy what the file holds beside graphs."""
-    return _without(source_of(model).proto, {"graph", "functions"})
-
-
-def _without(proto: Message, left_out: Collection[str]) -> Message:
-    return type(proto).FromString(fields(proto, without=left_out))
+    return copy_but(source_of(model).proto, {"graph", "functions"})

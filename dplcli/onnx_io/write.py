@@ -548,11 +548,6 @@ def _rest(encoded: bytes) -> bytes:
         return b""
 
 
-def encode_function(function: Function) -> bytes:
-    """Return the serialised ``FunctionProto`` of one function as it is now."""
-    return _Writer().function(function)
-
-
 def encode_graph_remarks(graph: Graph) -> bytes:
     """Return what a body, or what it is a copy of, carries for readers and tools."""
     like = graph.likeness if graph.source is None else graph.source
