@@ -951,12 +951,10 @@ class Value:
         Types are inferred when this is first asked of a value that is made, for the whole model.
         """
         known, model = self.type_source, self.graph.model
-        if type(known) is TypeStatement:
-            model.infer()
-            known = self.type_source.type  # type: ignore[attr-defined]  # it stays a statement
         if type(known) is TensorType and is_settled(known):
             return known
-        if self.producer is not None or self.graph.owner is not None:  # else it is given
+        is_given = self.producer is None and self.graph.owner is None
+        if not is_given or type(known) is TypeStatement:
             model.infer()
         declared = self.declared_type
         if is_settled(declared):

@@ -135,7 +135,7 @@ class ProtoTensor(Tensor):
     @property
     def shape(self) -> tuple[int, ...]:
         """The dimensions."""
-        return self.type.shape or ()  # type: ignore[return-value]  # a stored tensor's are numbers
+        return tuple(self.proto.dims)
 
     @property
     def is_external(self) -> bool:

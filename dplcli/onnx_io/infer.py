@@ -993,17 +993,18 @@ def _work_off(task: Task) -> Sequence[Known | None]:
     """Do a task and what it waits for, without recursion: functions may call each other deeply."""
     waiting = [task]
     answer: Sequence[Known | None] | None = None
-    while waiting:
+    while True:
         try:
-            inner = waiting[-1].send(answer)  # type: ignore[arg-type]  # None begins
+            inner = next(waiting[-1]) if answer is None else waiting[-1].send(answer)
         except StopIteration as done:
             waiting.pop()
-            answer = done.value
+            made: Sequence[Known | None] = done.value
+            if not waiting:
+                return made
+            answer = made
         else:
             waiting.append(inner)
             answer = None
-    assert answer is not None  # noqa: S101  # each task returns something
-    return answer
 
 
 class _Inside:

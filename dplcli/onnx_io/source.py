@@ -15,6 +15,7 @@ from dplcli.onnx_io.convert import ProtoTensor, SparseTensor, external_tensors
 from dplcli.onnx_io.parts import copy_but
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
     from onnx import ModelProto, TensorProto
 
     from dplcli.ir import Function, Graph, Model, Node, Tensor
@@ -73,11 +74,11 @@ def proto_of(part: Node | Graph | Function) -> Any:  # noqa: ANN401  # NodeProto
     return part.source
 
 
-def statement_of(graph: Graph) -> Any:  # noqa: ANN401  # of a graph, or of a function
+def statement_of(graph: Graph) -> Message:
     """Copy what the file holds of a graph or function beside nodes and dense initializers."""
     return copy_but(proto_of(graph), {"node", "initializer"})
 
 
-def header_of(model: Model) -> Any:  # noqa: ANN401  # a ModelProto
+def header_of(model: Model) -> ModelProto:
     """Copy what the file holds beside graphs."""
     return copy_but(source_of(model).proto, {"graph", "functions"})
