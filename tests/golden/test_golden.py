@@ -1,5 +1,7 @@
 """What every command prints and writes is what was recorded."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.corpus.nets import ABSENT
@@ -11,16 +13,21 @@ IN_ORDER = sorted(SESSIONS, key=lambda name: (name != "residual_block", name != 
 
 
 @pytest.mark.parametrize("name", one_in(len(IN_ORDER), IN_ORDER, gate=4))
-def test_every_answer_is_the_recorded_one(name: str) -> None:
+def test_every_answer_is_the_recorded_one(name: str, tmp_path: Path) -> None:
     """Exit codes, text, JSON, reports and models are the same bytes, command by command."""
     if versions() != recorded_with():
         pytest.skip(f"recorded with {recorded_with()}; here is {versions()}")
     if not SESSIONS[name].model.exists():
         pytest.skip(f"{name} {ABSENT}")
-    found, wanted = answers(SESSIONS[name]), golden()[name]
+    found, wanted = answers(SESSIONS[name], tmp_path / "kept"), golden()[name]
     assert found.keys() == wanted.keys()
     changed = {command: _changed(found[command], wanted[command]) for command in found}
-    assert {command: parts for command, parts in changed.items() if parts} == {}
+    printed = [
+        (tmp_path / "kept" / f"{number:02} {command.split()[0]}" / "stdout").read_text()
+        for number, command in enumerate(found)
+        if "stdout" in changed[command]
+    ]
+    assert {command: parts for command, parts in changed.items() if parts} == {}, printed
 
 
 def _changed(found: dict[str, str], wanted: dict[str, str]) -> list[str]:

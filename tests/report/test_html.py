@@ -126,7 +126,7 @@ def test_many_outputs_are_drawn_in_part_and_listed_whole() -> None:
 
     assert "Drawn are 40 of 200 outputs" in page.text
     assert sum(tag == "svg" for tag, _ in page.tags) == 1 + 24
-    assert rows == (1 + 100) + (1 + 8) + (1 + 1)  # outputs, the spread of errors, inputs
+    assert rows == (1 + 100) + (1 + 1)  # outputs and inputs; how errors are spread is drawn
     (data,) = re.findall('class="rows">(.*?)</script>', page_of("many"))
     more = json.loads(data)
     assert len(more) == 300
