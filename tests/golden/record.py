@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent / "golden.json"
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 WIDTH = "100"
+_HELP_WIDTH = 98
+"""As click takes it then, whatever the surroundings of other threads say."""
 
 MEASURING = ("verify", "bisect", "rewrite m.onnx -p wrong.yaml -o refused.onnx", "--version")
 """Commands whose numbers depend on the processor: what they print is recorded without them."""
@@ -187,6 +189,7 @@ def _left_behind(command: str) -> dict[str, bytes]:
     surroundings = {"COLUMNS": WIDTH, "NO_COLOR": "1"}
     with (
         mock.patch.dict(os.environ, surroundings),
+        mock.patch("click.formatting.FORCED_WIDTH", _HELP_WIDTH),
         mock.patch.object(sys, "argv", ["dpl", *command.split()]),
         mock.patch.multiple(
             "dplcli.report.document", version_of=lambda _package: "any", __version__="any"
