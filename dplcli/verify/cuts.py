@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,9 +19,11 @@ from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, types_by_name, write_defaults
+from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, Facts, hides_differences, scale_of
+from dplcli.verify.coverage import Known, PlaceCoverage, calls_of, name_of, show_inner, watch_bodies
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
 from dplcli.verify.model import (
@@ -35,7 +38,7 @@ from dplcli.verify.model import (
     whole_of,
 )
 from dplcli.verify.numbering import Numbering
-from dplcli.verify.ranges import Ranges
+from dplcli.verify.ranges import Interval, Ranges
 from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError, one_line
 
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
     from onnx import ModelProto, NodeProto, TypeProto
 
+    from dplcli.verify.behaviours import Call
     from dplcli.verify.check import Execution
     from dplcli.verify.compare import Judge
     from dplcli.verify.draws import Manner
@@ -59,6 +63,15 @@ _KEPT_BYTES = 1 << 26
 
 _LOOKED_PAST = 24
 """How many cuts a place looks past to read the same in both models."""
+
+_LARGEST_SIZE = 2.0**24
+"""Sizes are taken to lie below."""
+
+_WATCHED_BYTES = 1 << 22
+"""Bodies that read more are not watched: onnx's evaluator is slow."""
+
+_BOUND = "dpl/"
+"""What names of values begin with that are added to a model that is cut out."""
 
 _MOST_DEFAULT = 16
 """Of how many elements a default is that callers replace; larger ones are weights."""
@@ -188,6 +201,36 @@ class CutSide:
                 yield from all_nodes(function)
 
 
+@dataclass(frozen=True)
+class _Ran:
+    """One run of places of one model.
+
+    Attributes:
+        source: The model that ran.
+        feeding: What was fed, by the original's names.
+        feeds: The same, by the names in this model.
+        outputs: What it gave.
+    """
+
+    source: ModelSource
+    feeding: Feeding
+    feeds: Mapping[str, Feed]
+    outputs: Outputs
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what it was fed and gave, as far as these are tensors."""
+        fed = {
+            n: np.asarray(v)
+            for n, v in self.feeds.items()
+            if isinstance(v, np.ndarray | np.generic)
+        }
+        return fed | {
+            name: leaves[0].data
+            for name, leaves in self.outputs.items()
+            if len(leaves) == 1 and not leaves[0].label
+        }
+
+
 class _Fewer:
     """All cuts but some, without copying them."""
 
@@ -215,6 +258,8 @@ class CutModels:
         partners: The same by the original's name.
         order: The position of each value in the original.
         ranges: What values can be, in either model.
+        coverage: What runs showed of the operators of each place, by the candidate's value.
+        axes: How long the axis is that a value chooses from, by the original's name.
         inputs: What the original is fed, in one case, with the defaults.
         defaults: What inputs hold that need not be fed.
 
@@ -246,6 +291,8 @@ class CutModels:
         self.partners = {pair.original: pair for pair in pairs}
         self.order = {name: position for position, name in enumerate(self.ours.makers)}
         self.ranges = Ranges(self.ours), Ranges(self.theirs)
+        self.coverage: dict[str, PlaceCoverage] = defaultdict(PlaceCoverage)
+        self.axes: dict[str, int] = {}
 
     def pairs(self) -> list[Pair]:
         """Return the pairs of values that nodes make, in the original's order."""
@@ -404,22 +451,32 @@ class CutModels:
             arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
             groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
         for group in groups.values():
-            run: Callable[[Mapping[str, Feed]], Outputs] | None = None
+            opened: tuple[ModelSource, Callable[[Mapping[str, Feed]], Outputs]] | None = None
             for number, fed in group.items():
+                feeding = feedings[number]
                 try:
-                    if run is None:
-                        source, _ = self.cut_out(side, places, feedings[number], is_sized=is_sized)
-                        run = (
-                            partial(precision.run, source)
-                            if precision
-                            else Runner(source, REFERENCE_LEVEL).run
+                    if opened is None:
+                        source, _ = self.cut_out(
+                            side, places, feeding, is_sized=is_sized, shows=not precision
                         )
-                    given[number] = run(fed)
+                        opened = (
+                            source,
+                            (
+                                partial(precision.run, source)
+                                if precision
+                                else Runner(source, REFERENCE_LEVEL).run
+                            ),
+                        )
+                    outputs = opened[1](fed)
                 except RunError as error:
                     given[number] = RunError(str(error))  # the other holds on to the session
+                    continue
+                given[number] = outputs
+                if not precision and not feeding.taken:
+                    self._watch(side, places, _Ran(opened[0], feeding, fed, outputs))
         return [given[number] for number in range(len(feedings))]
 
-    def cut_out(
+    def cut_out(  # noqa: PLR0913  # what is cut out, and how
         self,
         side: CutSide,
         places: Sequence[Place],
@@ -427,6 +484,8 @@ class CutModels:
         cuts: Cuts | None = None,
         *,
         is_sized: bool = True,
+        shows: bool = False,
+        keeps_casts: bool = True,
     ) -> tuple[ModelSource, Mapping[str, Feed]]:
         """Return places of one model as one model, and what a feeding feeds them.
 
@@ -436,6 +495,8 @@ class CutModels:
             feeding: What is fed.
             cuts: What can be fed, by its name in the model; None for all pairs.
             is_sized: Whether the model states the sizes of what it is fed.
+            shows: Whether it also gives what inner nodes do, as far as that rounds nothing.
+            keeps_casts: Whether casts to half precision round; else inner values are all given.
 
         Raises:
             RunError: Something cannot be fed.
@@ -447,12 +508,72 @@ class CutModels:
         types = {name: type_of(value, is_sized=is_sized) for name, value in feeds.items()}
         nodes = {row for part in parts for row in part.nodes}
         model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
-        _keep_casts(model)
+        if keeps_casts:
+            _keep_casts(model)
         if feeding.manner is not None:
             _bound_loops(model)
         if feeding.taken:
             _take(model, self.ranges[side.place], feeding.taken)
+        if shows and not (keeps_casts and _has_half(model)):
+            show_inner(model)
         return alone(side.source, model, "place"), feeds
+
+    def _watch(self, side: CutSide, places: Sequence[Place], ran: _Ran) -> None:
+        """Note what the nodes of places did in one run."""
+        if _has_half(model_of(ran.source)):  # to ask for inner values rounds them: run it again
+            source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
+            try:
+                outputs = Runner(source, REFERENCE_LEVEL).run(ran.feeds)
+            except RunError:
+                return
+            ran = replace(ran, source=source, outputs=outputs)
+        arrays = ran.arrays()
+        owners: dict[int, list[Place]] = defaultdict(list)
+        for place in places:
+            for row in place.parts[side.place].nodes:
+                owners[row].append(place)
+        known = self._known(side)
+        for call in calls_of(model_of(ran.source), arrays):
+            maker = side.wiring.makers.get(name_of(call.node))
+            for place in owners[maker] if maker is not None else ():
+                self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
+        is_small = sum(array.nbytes for array in arrays.values()) <= _WATCHED_BYTES
+        if len(places) == 1 and places[0].branches and is_small:
+            self._watch_bodies(side, self.coverage[places[0].pair.candidate], ran)
+
+    def _watch_bodies(self, side: CutSide, covered: PlaceCoverage, ran: _Ran) -> None:
+        model = onnx.ModelProto()
+        model.CopyFrom(model_of(ran.source))
+        known = self._known(side)
+        if ran.feeding.manner is None:
+            _bound_loops(model)
+
+        def see(call: Call) -> None:
+            name = name_of(call.node)
+            if not name.startswith(_BOUND):
+                is_main = name in side.wiring.makers
+                covered.add(side.place, call, ran.feeding.feeds, known if is_main else Known())
+
+        watch_bodies(model, ran.feeds, see)
+
+    def _known(self, side: CutSide) -> Known:
+        ranges = self.ranges[side.place]
+        within = partial(self._within, side)
+        return Known(within, ranges.is_size, ranges.is_integral, is_main=True)
+
+    def _within(self, side: CutSide, name: str) -> Interval:
+        """Return within what a value of a main graph lies."""
+        graph, ranges = self.models[side.place].graph, self.ranges[side.place]
+        value = graph.values.get(name)
+        array = None if value is None else graph.model.memory(Knowledge).array(value)
+        if array is not None and array.size and array.dtype.kind in "fiub":
+            return Interval(float(array.min()), float(array.max()))
+        if name in self.axes:
+            return Interval(-self.axes[name], self.axes[name] - 1.0)
+        found = ranges[name]
+        if not ranges.is_size(name):
+            return found
+        return Interval(max(found.low, -_LARGEST_SIZE), min(found.high, _LARGEST_SIZE))
 
     def fed(
         self, side: CutSide, places: Sequence[Place], feeding: Feeding, cuts: Cuts | None = None
@@ -469,9 +590,18 @@ class CutModels:
         return feeds
 
 
+def _has_half(model: ModelProto) -> bool:
+    """Tell whether a model has to do with half precision."""
+    infos = (*model.graph.input, *model.graph.output, *model.graph.value_info)
+    types = {info.type.tensor_type.elem_type for info in infos}
+    types |= {tensor.data_type for tensor in model.graph.initializer}
+    types |= {to.i for node in all_nodes(model.graph) if (to := attribute(node, "to")) is not None}
+    return not types.isdisjoint({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+
+
 def _bound_loops(model: ModelProto) -> None:
     """Let no loop go round for ever, as one may that only its condition ends."""
-    most, bounds = "dpl/most turns", set[str]()
+    most, bounds = f"{_BOUND}most turns", set[str]()
     for scope in all_scopes(model.graph):
         position = 0
         while position < len(scope.node):
