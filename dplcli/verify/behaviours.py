@@ -659,7 +659,8 @@ def goes_on(node: NodeProto) -> bool:
     makers = {output: each for each in body.node for output in each.output}
     while name in makers and makers[name].op_type == "Identity":
         name = makers[name].input[0]
-    is_given = name == body.input[1].name or name in {t.name for t in body.initializer}
+    # The condition that it begins with, or one like it from outside.
+    is_given = name in {body.input[1].name, node.input[1], *(t.name for t in body.initializer)}
     return is_given or (name in makers and makers[name].op_type == "Constant")
 
 

@@ -115,12 +115,15 @@ class Known(NamedTuple):
         within: Says in what interval a value lies.
         is_size: Tells whether a value follows from sizes and constants alone.
         is_whole: Tells whether floats are whole numbers, as behind a Round.
+        is_settled: Tells whether a value of a body follows from sizes and constants alone, so that
+            it is the same in each run.
         is_main: Whether they are values of a main graph.
     """
 
     within: Callable[[str], Interval] = lambda _: Interval()
     is_size: Callable[[str], bool] = lambda _: False
     is_whole: Callable[[str], bool] = lambda _: False
+    is_settled: Callable[[str], bool] = lambda _: False
     is_main: bool = False
 
 
@@ -153,6 +156,7 @@ class PlaceCoverage:
             for name, is_stored in zip(call.node.input, call.stored, strict=True)
         )
         names = (*call.node.input, *call.node.output)
+        is_settled = known.is_settled(name_of(call.node))
         for piece in pieces_of(call):
             if is_shared and piece.unless == "never":
                 piece = piece._replace(unless="alike")  # noqa: PLW2901
@@ -174,6 +178,7 @@ class PlaceCoverage:
                 distance = piece.distance(call.values)
                 if distance < met.distance or met.fed is None:
                     met.distance, met.fed = distance, fed
+                met.is_possible = not (met.distance and is_settled)
 
     def revoke(self, fed: Mapping[str, Feed]) -> None:
         """Forget what one run reached: what differed there was excused, not judged."""
@@ -362,6 +367,62 @@ def _constants(model: ModelProto) -> set[str]:
             if node.op_type not in CONTROL_FLOW and names.issuperset(filter(None, node.input)):
                 names.update(node.output)
     return names - {""}
+
+
+def settled_in_bodies(model: ModelProto, is_size: Callable[[str], bool]) -> set[str]:
+    """Return the names of what in bodies follows from sizes and constants alone.
+
+    That is the same in each run, whatever is fed, unless sizes are others: these are tried by
+    themselves. What goes round in a Loop follows from them if it does at first and after a turn.
+
+    Args:
+        model: A model that was cut out.
+        is_size: Tells whether a value of its main graph does.
+    """
+    names = _constants(model)
+    names |= {name for node in model.graph.node for name in node.input if is_size(name)}
+    for node in model.graph.node:
+        _settle(node, names)
+    plain = [node for node in model.graph.node if node.op_type not in CONTROL_FLOW]
+    return names.difference(*(node.output for node in plain))
+
+
+def _settle(node: NodeProto, names: set[str]) -> None:
+    """Add what a node gives, if it is settled; for one with bodies, what is settled in these."""
+    if node.op_type not in CONTROL_FLOW:
+        if node.op_type in {"Shape", "Size"} or names.issuperset(filter(None, node.input)):
+            names.update(node.output)
+        return
+    own = name_of(node)
+    for item in node.attribute:
+        if item.type != onnx.AttributeProto.GRAPH:
+            continue
+        ends = _going_round(node, item.g) if node.op_type == "Loop" else {}
+        settled = {into for into, (first, _) in ends.items() if not first or first in names}
+        while True:
+            inner = names | settled
+            for each in item.g.node:
+                _settle(each, inner)
+            kept = {into for into in settled if ends[into][1] in inner}
+            if kept == settled:
+                break
+            settled = kept
+        names |= inner
+        if node.op_type == "Loop" and item.g.input[0].name in settled:
+            names.add(own)
+    if node.op_type == "If" and node.input[0] in names:
+        names.add(own)
+
+
+def _going_round(node: NodeProto, body: onnx.GraphProto) -> dict[str, tuple[str, str]]:
+    """Return for what goes round in a Loop what it is at first, and after a turn.
+
+    The number of turns follows from how often it may go round, and from the condition.
+    """
+    into = [value.name for value in body.input]
+    firsts = node.input
+    lasts = [value.name for value in (body.output[0], *body.output)]
+    return {name: (one, last) for name, one, last in zip(into, firsts, lasts, strict=False)}
 
 
 def _call(node: NodeProto, arrays: Sequence[Any], constants: set[str]) -> Call:

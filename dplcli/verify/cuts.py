@@ -23,7 +23,15 @@ from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, Facts, hides_differences, scale_of
-from dplcli.verify.coverage import Known, PlaceCoverage, calls_of, name_of, show_inner, watch_bodies
+from dplcli.verify.coverage import (
+    Known,
+    PlaceCoverage,
+    calls_of,
+    name_of,
+    settled_in_bodies,
+    show_inner,
+    watch_bodies,
+)
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
 from dplcli.verify.model import (
@@ -544,7 +552,10 @@ class CutModels:
     def _watch_bodies(self, side: CutSide, covered: PlaceCoverage, ran: _Ran) -> None:
         model = onnx.ModelProto()
         model.CopyFrom(model_of(ran.source))
-        known = self._known(side)
+        known, is_size = self._known(side), self.ranges[side.place].is_size
+        settled = settled_in_bodies(model, lambda name: is_size(name.removeprefix(made_name(""))))
+        inner = Known(is_settled=settled.__contains__)
+        known = known._replace(is_settled=settled.__contains__)
         if ran.feeding.manner is None:
             _bound_loops(model)
 
@@ -552,7 +563,7 @@ class CutModels:
             name = name_of(call.node)
             if not name.startswith(_BOUND):
                 is_main = name in side.wiring.makers
-                covered.add(side.place, call, ran.feeding.feeds, known if is_main else Known())
+                covered.add(side.place, call, ran.feeding.feeds, known if is_main else inner)
 
         watch_bodies(model, ran.feeds, see)
 

@@ -205,7 +205,7 @@ class LocalJudgement:
 
     @property
     def evidence(self) -> str:
-        """How much of what the operators there may do was seen, in words; "" if they do not bend."""
+        """How much of what the operators may do there was seen; "" if none of them bends."""
         reached, possible = (sum(counts) for counts in zip(*self._behaviours, strict=True))
         return f", {reached:,} of {possible:,} behaviours seen" if possible else ""
 
