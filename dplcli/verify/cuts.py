@@ -579,9 +579,10 @@ class CutModels:
         array = None if value is None else graph.model.memory(Knowledge).array(value)
         if array is not None and array.size and array.dtype.kind in "fiub":
             return Interval(float(array.min()), float(array.max()))
-        if name in self.axes:
-            return Interval(-self.axes[name], self.axes[name] - 1.0)
         found = ranges[name]
+        if name in self.axes:
+            axis = self.axes[name]
+            return Interval(max(found.low, -axis), min(found.high, axis - 1.0))
         if not ranges.is_size(name):
             return found
         return Interval(max(found.low, -_LARGEST_SIZE), min(found.high, _LARGEST_SIZE))

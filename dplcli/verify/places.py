@@ -115,6 +115,9 @@ _MOST_SEARCHED = 1 << 33
 _ROUNDS, _BATCH = 6, 8
 """How often it is drawn for what is missing, and how many draws at once."""
 
+_WIDENED = 8
+"""How much a place looks past if it differs on drawn values alone."""
+
 _JOINED_BATCH = 64
 """How many draws there are first for a joined place: what differs inside may show seldom."""
 
@@ -167,7 +170,7 @@ class _Failure:
         is_misfit: Whether the two values were never meant to be the same.
         fits: Whether they have one type and one shape.
         is_final: Whether nothing that follows can make up for it.
-        is_drawn: Whether only values show it that the inputs do not reach.
+        is_drawn: Whether it shows on values alone that the inputs do not reach, or on no output.
         apart: How far the candidate is off, if both give one array of floats of one shape.
         fed: What was drawn for it when it showed, by the original's names.
     """
@@ -267,6 +270,7 @@ class _Places(CutModels):
         left_to_search: How much may be done on draws for what no run showed.
         moved: Places of which some run did not give the same bits, by the candidate's value.
         alike: For a place that was not drawn for, the one of its kind that was.
+        wider: For a place that differs on values that cannot be there, what was drawn for instead.
         is_excused: Whether the last drawn difference was excused by the original's last bits.
         notes: Places that give something else where the original gives no finite number.
     """
@@ -293,6 +297,7 @@ class _Places(CutModels):
         self.left_to_search = _MOST_SEARCHED
         self.moved: set[str] = set()
         self.alike: dict[str, Pair] = {}
+        self.wider: dict[str, Place] = {}
         self.is_excused = False
         self.notes: dict[Pair, str] = {}
 
@@ -412,7 +417,8 @@ class _Places(CutModels):
     def _covered(self, pair: Pair) -> tuple[Place, PlaceCoverage]:
         """Return the place that was drawn for, of several that are alike, and what it showed."""
         drawn = self.alike.get(pair.candidate, pair)
-        return self.place(drawn), self.coverage[drawn.candidate]
+        place = self.wider.get(drawn.candidate) or self.place(drawn)
+        return place, self.coverage[drawn.candidate]
 
     def _missing(self, pair: Pair) -> str:
         """Say which behaviours of a place no run showed; "" if all were seen."""
@@ -562,13 +568,13 @@ class _Places(CutModels):
     def _failed_of(self, group: Sequence[Place], cases: Sequence[int]) -> dict[Pair, _Failure]:
         """Return the pairs of a group whose places give something else in some cases."""
         names = [*dict.fromkeys(name for place in group for name in self._captured(place))]
-        what = "fed what the original computes"
         feedings = [
-            Feeding(what, {**_fed_as(outputs), **self.feeds[case]}, outputs)
+            Feeding(_COMPUTED, {**_fed_as(outputs), **self.feeds[case]}, outputs)
             for case, outputs in self.stream.runs(names, {case: self.feeds[case] for case in cases})
         ]
         for place in group:
             self.sights[place.pair.candidate] = _Seen()
+            self.wider.pop(place.pair.candidate, None)
         # First on the original's values, then on what is drawn.
         failures: dict[Pair, _Failure] = {}
         results = self.results(self.sides[1], group, feedings)
@@ -692,10 +698,10 @@ class _Places(CutModels):
         if not self._is_joined(place):
             return None
         if place.hides and not (is_near and self._would_show(place, feeding)):
-            return _Failure("it differs before it is rounded to steps")
+            return _Failure("it differs before it is rounded to steps", is_drawn=True)
         large = [leaf.data for leaf in feeding.expected[place.pair.original] if leaf.data.size > 1]
         if bool(large) and all(bool((data == data.flat[0]).all()) for data in large):
-            return _Failure("it differs where all that follows is one number")
+            return _Failure("it differs where all that follows is one number", is_drawn=True)
         return None
 
     def _would_show(self, place: Place, feeding: Feeding) -> bool:
@@ -962,36 +968,91 @@ class _Places(CutModels):
             if names := [n for place in some for n in place.reads if n not in seen.feeds]:
                 more = _fed_as(self.stream.values(names))
                 seen = replace(seen, feeds={**seen.feeds, **more})
-            specs = draw_specs(self, some, seen)
-            self.axes |= {name: spec.axis for name, spec in specs.items() if spec.axis}
-            feedings = [
-                Feeding(
-                    _MANNER_WORDS[manner],
-                    {
-                        name: np.asarray(draw(name + "+" * again, value, specs[name], manner))
-                        if name in specs and isinstance(value, np.ndarray)
-                        else value
-                        for name, value in seen.feeds.items()
-                    },
-                    {},
-                    manner,
-                )
-                for at, manner in enumerate(manners)
-                for again in [manners[:at].count(manner)]
-            ]
+            specs, feedings = self._feedings(some, seen, manners)
             failures |= self._drawn(some, feedings, seen)
             for place in some:
-                if place.pair not in failures:
-                    failures |= self._searched(place, seen, specs)
-                if place.pair not in failures:
-                    failures |= self._resized(place, seen, specs)
+                failures |= self._sought(place, seen, specs, failures)
             ways = {place: self._ways(place) for place in some}
             for taken in dict.fromkeys(way for each in ways.values() for way in each):
                 with_if = [p for p in some if p.pair not in failures and taken in ways[p]]
                 what = f"with the {', in it the '.join(map(_BRANCH.__getitem__, taken))} taken"
                 forced = [replace(fed, taken=taken, what=what) for fed in feedings]
                 failures |= self._drawn(with_if, forced, seen)
+            for place in some:
+                failure = failures.get(place.pair)
+                if failure is not None and failure.is_drawn:
+                    covered = self.coverage[place.pair.candidate]
+                    wider = self._spurious(place, seen, failure)
+                    if wider is None:
+                        self.coverage[place.pair.candidate] = covered
+                    else:
+                        self.wider[place.pair.candidate] = wider
+                        del failures[place.pair]
         return failures
+
+    def _feedings(
+        self, places: Sequence[Place], seen: Feeding, manners: Sequence[Manner]
+    ) -> tuple[Mapping[str, DrawSpec], list[Feeding]]:
+        """Return what is known of the values to draw, and a draw of each manner."""
+        specs = draw_specs(self, places, seen)
+        self.axes |= {name: spec.axis for name, spec in specs.items() if spec.axis}
+        feedings = [
+            Feeding(
+                _MANNER_WORDS[manner],
+                {
+                    name: np.asarray(draw(name + "+" * again, value, specs[name], manner))
+                    if name in specs and isinstance(value, np.ndarray)
+                    else value
+                    for name, value in seen.feeds.items()
+                },
+                {},
+                manner,
+            )
+            for at, manner in enumerate(manners)
+            for again in [manners[:at].count(manner)]
+        ]
+        return specs, feedings
+
+    def _sought(
+        self,
+        place: Place,
+        seen: Feeding,
+        specs: Mapping[str, DrawSpec],
+        failures: Mapping[Pair, _Failure],
+    ) -> dict[Pair, _Failure]:
+        """Draw for what no run of a place showed yet, and for other sizes."""
+        found = {pair: failures[pair] for pair in [place.pair] if pair in failures}
+        found = found or self._searched(place, seen, specs)
+        return found or self._resized(place, seen, specs)
+
+    def _spurious(self, place: Place, seen: Feeding, failure: _Failure) -> Place | None:
+        """Return a wider place in which what drawn values showed does not show; None if none is.
+
+        What a place reads may follow from one value, as a number and whether it is even: it is
+        never what was drawn. So the place looks past what it reads, the last one first, until
+        that cannot be. (Counterexample-guided refinement: E. Clarke et al., CAV 2000.)
+        """
+        name, wider = place.pair.candidate, place
+        for _ in range(_WIDENED):
+            computed = [each for each in wider.reads if each in self.order]
+            if not computed or failure.is_misfit:
+                return None
+            past = max(computed, key=lambda each: self.order[each])
+            even = self.even(self.place(place.pair, wider.without | {past}))
+            if even is None:
+                return None
+            wider, seen = even, self._with_more([even], seen)
+            work = 2 * self._work(wider, seen) * _BATCH * _ROUNDS
+            if work > self.left_to_search:
+                return None
+            self.left_to_search -= work
+            del self.coverage[name]
+            specs, feedings = self._feedings([wider], seen, _MANNERS)
+            fed = [Feeding(_COMPUTED, seen.feeds, {}, "mixed"), *feedings]
+            found = self._drawn([wider], fed, seen)
+            if not (found or self._sought(wider, seen, specs, found)):
+                return wider
+        return None
 
     def _searched(
         self, place: Place, seen: Feeding, specs: Mapping[str, DrawSpec]
@@ -1210,6 +1271,8 @@ class _Places(CutModels):
 
 
 _SIDES = ("original", "candidate")
+
+_COMPUTED = "fed what the original computes"
 
 _SEARCHED = "fed numbers drawn for what it may do"
 
