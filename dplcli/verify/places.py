@@ -115,8 +115,8 @@ _MOST_SEARCHED = 1 << 33
 _ROUNDS, _BATCH = 6, 8
 """How often it is drawn for what is missing, and how many draws at once."""
 
-_WIDENED = 8
-"""How much a place looks past if it differs on drawn values alone."""
+_WIDENED = 4
+"""Through how many truth values in a row a place looks if it differs on drawn values alone."""
 
 _JOINED_BATCH = 64
 """How many draws there are first for a joined place: what differs inside may show seldom."""
@@ -883,7 +883,8 @@ class _Places(CutModels):
         name = place.pair.original
         maker = self.ours.nodes[self.ours.makers[name]]
         coarsest = self._coarsest(place, feeding)
-        is_stepped = compare.quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
+        rounds = maker.op_type == "Cast" and not self.ranges[0].is_whole(maker.input[0])
+        is_stepped = compare.quantises(maker) or (rounds and coarsest != "")
         is_stepped = is_stepped and roundings > _FEW and self._may_round_elsewhere(place)
         facts = compare.Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
         judge = replace(
@@ -980,13 +981,12 @@ class _Places(CutModels):
                 failures |= self._drawn(with_if, forced, seen)
             for place in some:
                 failure = failures.get(place.pair)
-                if failure is not None and failure.is_drawn:
+                if failure is not None and failure.is_drawn and not failure.is_misfit:
                     covered = self.coverage[place.pair.candidate]
-                    wider = self._spurious(place, seen, failure)
+                    wider = self._spurious(place, seen)
                     if wider is None:
                         self.coverage[place.pair.candidate] = covered
                     else:
-                        self.wider[place.pair.candidate] = wider
                         del failures[place.pair]
         return failures
 
@@ -1025,34 +1025,45 @@ class _Places(CutModels):
         found = found or self._searched(place, seen, specs)
         return found or self._resized(place, seen, specs)
 
-    def _spurious(self, place: Place, seen: Feeding, failure: _Failure) -> Place | None:
+    def _spurious(self, place: Place, seen: Feeding) -> Place | None:
         """Return a wider place in which what drawn values showed does not show; None if none is.
 
-        What a place reads may follow from one value, as a number and whether it is even: it is
-        never what was drawn. So the place looks past what it reads, the last one first, until
-        that cannot be. (Counterexample-guided refinement: E. Clarke et al., CAV 2000.)
+        Truth values hang together, as whether a number is even and whether 4 divides it: they are
+        never what was drawn. So the place looks past them, to what they are told of.
+        (Counterexample-guided refinement: E. Clarke et al., CAV 2000.)
         """
-        name, wider = place.pair.candidate, place
+        wider: Place | None = place
         for _ in range(_WIDENED):
-            computed = [each for each in wider.reads if each in self.order]
-            if not computed or failure.is_misfit:
-                return None
-            past = max(computed, key=lambda each: self.order[each])
-            even = self.even(self.place(place.pair, wider.without | {past}))
-            if even is None:
-                return None
-            wider, seen = even, self._with_more([even], seen)
-            work = 2 * self._work(wider, seen) * _BATCH * _ROUNDS
-            if work > self.left_to_search:
-                return None
-            self.left_to_search -= work
-            del self.coverage[name]
-            specs, feedings = self._feedings([wider], seen, _MANNERS)
-            fed = [Feeding(_COMPUTED, seen.feeds, {}, "mixed"), *feedings]
-            found = self._drawn([wider], fed, seen)
-            if not (found or self._sought(wider, seen, specs, found)):
-                return wider
-        return None
+            truths = self._truths(wider, seen) if wider is not None else []
+            if wider is None or not truths:
+                break
+            wider = self.even(self.place(place.pair, wider.without | {*truths}))
+        if (
+            wider is None
+            or wider is place
+            or len(self._truths(place, seen)) == 1 == len(place.reads)
+        ):
+            return None
+        seen = self._with_more([wider], seen)
+        work = 2 * self._work(wider, seen) * _BATCH * _ROUNDS
+        if work > self.left_to_search:
+            return None
+        self.left_to_search -= work
+        self.coverage.pop(place.pair.candidate, None)
+        specs, feedings = self._feedings([wider], seen, _MANNERS)
+        fed = [Feeding(_COMPUTED, seen.feeds, {}, "mixed"), *feedings]
+        self.wider[place.pair.candidate] = wider
+        found = self._drawn([wider], fed, seen)
+        if found or self._sought(wider, seen, specs, found):
+            del self.wider[place.pair.candidate]
+            return None
+        return wider
+
+    def _truths(self, place: Place, seen: Feeding) -> list[str]:
+        """Return the truth values that a place reads and that nodes make."""
+        made = [name for name in place.reads if name in self.order]
+        fed = self._with_more([place], seen).feeds
+        return [n for n in made if isinstance(a := fed.get(n), np.ndarray) and a.dtype.kind == "b"]
 
     def _searched(
         self, place: Place, seen: Feeding, specs: Mapping[str, DrawSpec]
@@ -1066,7 +1077,7 @@ class _Places(CutModels):
             {name: specs[name] for name in place.reads if name in specs},
             replays=self.replayed[name],
             beside=[] if name in self.moved else beside_edits(*place.nodes),
-            first=_JOINED_BATCH if self._is_joined(place) else _BATCH,
+            first=_JOINED_BATCH if self._is_joined(place) or name in self.wider else _BATCH,
         )
         failures: dict[Pair, _Failure] = {}
         for _ in range(_ROUNDS):
@@ -1095,10 +1106,11 @@ class _Places(CutModels):
         )
         feedings: list[Feeding] = []
         may_be_empty = not any(node.op_type in _NEVER_EMPTY for node in place.any_node())
+        power = 2 if any(node.op_type in WEIGHT_AXES for node in place.any_node()) else 1
         for before, size, chosen in sizes.tried(bounds):
             if not size and not may_be_empty:
                 continue
-            work = 2 * self._work(place, seen) * max(1, size // max(before, 1)) ** 2
+            work = 2 * self._work(place, seen) * max(1, size // max(before, 1)) ** power
             is_cheap = work <= min(self.left_to_search, _MOST_OF_A_SIZE)
             feeds = sizes.fed(chosen, before, specs) if is_cheap else None
             if feeds is not None:

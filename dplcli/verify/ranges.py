@@ -225,7 +225,7 @@ class Ranges:
             return None
         return node
 
-    def _found(  # noqa: PLR0911  # a way for each kind of value
+    def _found(  # noqa: C901, PLR0911  # a way for each kind of value
         self, name: str, node: NodeProto | None
     ) -> Interval:
         if name in self._stored:
@@ -253,8 +253,22 @@ class Ranges:
             return ANYTHING  # it may be in training
         if node.op_type == "Sub" and self._is_most_of(node.input[1], node.input[0]):
             return Interval(-math.inf, 0.0)  # a row less its largest element
+        if node.op_type == "MatMulInteger":
+            return self._integer_product(node, read)
         interval = _computed(node, read)
         return self._as_whole(name, node, interval) if self.is_whole(name) else interval
+
+    def _integer_product(self, node: NodeProto, read: Sequence[Interval]) -> Interval:
+        """Return what a product of codes is, if the model holds the second factor."""
+        weight = self._wiring.initializers.get(node.input[1])
+        if weight is None or not weight.dims:
+            return ANYTHING
+        depth = Interval(0.0, float(weight.dims[max(len(weight.dims) - 2, 0)]))
+        factors = [
+            read[slot].minus(read[slot + 2]) if any(node.input[slot + 2 : slot + 3]) else read[slot]
+            for slot in (0, 1)
+        ]
+        return factors[0].times(factors[1]).times(depth)
 
     def _is_most_of(self, name: str, of: str) -> bool:
         """Tell whether a value is the largest of another, along some axes."""
@@ -315,6 +329,8 @@ class Ranges:
             return int(to.i)
         if node.op_type in operators.PLACES:
             return int(_TYPES.INT64)
+        if node.op_type in operators.PREDICATES | {"IsInf", "IsNaN"}:
+            return int(_TYPES.BOOL)
         read = node.input[_TYPE_FROM.get(node.op_type, 0) :][:1]
         return str(read[0]) if read and read[0] else 0
 

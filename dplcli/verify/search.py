@@ -179,7 +179,8 @@ class Search:
             _COUNTS,
             *((number,) for number in dict.fromkeys([*odd, *finite])),
         ]
-        needed = [abs(n) for n in asked if isinstance(n, (int, float)) and math.isfinite(n)]
+        likely = asked if not self._number else [*asked, *met] if missing else []
+        needed = [abs(n) for n in likely if isinstance(n, (int, float)) and math.isfinite(n)]
         beside = self._beside if not self._number else []
         return Wanted(
             [group for group in groups if group],
@@ -335,8 +336,8 @@ def _drawn(draw_: _Draw, wanted: Wanted) -> Array:
         spelt = [way(word) for word in known for way in (str, str.upper, str.lower, str.title)]
         return _cycled([*dict.fromkeys(spelt)], like, number)
     if like.dtype.kind == "b":
-        ways = np.full(like.shape, fill_value=True), np.full(like.shape, fill_value=False)
-        return (*ways, draw_.chance(_HALF))[number % 3]
+        # By chance, not in turn: else truth values would keep step with the numbers beside them.
+        return draw_.chance(float(draw_.rng.choice((0.0, 1.0, _HALF, _HALF, _HALF, _HALF))))
     if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
         return draw_.whole()
     return draw_.floats(wanted.most)
