@@ -158,6 +158,8 @@ class PlaceCoverage:
         names = (*call.node.input, *call.node.output)
         is_settled = known.is_settled(name_of(call.node))
         for piece in pieces_of(call):
+            if is_shared and known.is_main and piece.unless == "fewer":
+                continue  # no size wraps around, and what divides one often leaves nothing over
             if is_shared and piece.unless == "never":
                 piece = piece._replace(unless="alike")  # noqa: PLW2901
             key = PieceKey(side, name_of(call.node), piece.name)

@@ -348,7 +348,7 @@ class CutModels:
         """Return a place of which both parts read the same, to draw for it; None if there is none.
 
         What only one part reads may depend on what the other reads. So the place looks past it, the
-        last one first.
+        last one first, and past what follows from a value that it has looked past.
         """
         without = place.without
         for _ in range(_LOOKED_PAST):
@@ -361,10 +361,26 @@ class CutModels:
                 past = uneven - self.inputs.keys()
             else:  # what both read may depend on an input that one reads
                 past = (reads[0] | reads[1]) - self.inputs.keys() if uneven else set()
+            past = past or {name for name in reads[0] if self._follows(name, without)}
             if not past:
                 return place if without == place.without else self.place(place.pair, without)
             without |= {max(past, key=lambda name: self.order[name])}
         return None
+
+    def _follows(self, name: str, values: frozenset[str]) -> bool:
+        """Tell whether a value of the original follows from one of some."""
+        first = min((self.order[value] for value in values), default=len(self.order))
+        pending = [name]
+        seen = {name}
+        while pending:
+            row = self.ours.makers.get(pending.pop())
+            for read in () if row is None else self.ours.reads[row]:
+                if read in values:
+                    return True
+                if read not in seen and self.order.get(read, -1) > first:
+                    seen.add(read)
+                    pending.append(read)
+        return False
 
     def _parts(self, pair: Pair, without: frozenset[str]) -> tuple[Part, Part]:
         ours = self._part(self.ours, self.cuts_of(0, without), pair.original)

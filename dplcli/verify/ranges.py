@@ -70,6 +70,8 @@ def tidy(found: Interval) -> Interval:
 
 
 _NOT_NEGATIVE = Interval(0.0)
+_PLACE = Interval(0.0, 2.0**24)
+"""Where an element stands: sizes are taken to lie below."""
 _SHARE = Interval(0.0, 1.0)
 _SIGNED_SHARE = Interval(-1.0, 1.0)
 
@@ -248,12 +250,12 @@ class Ranges:
         if node.op_type == "Gather" and (size := self._size(node)) is not None:
             return Interval(size, size)
         if name != node.output[0] and node.op_type != "Split":
-            return _NOT_NEGATIVE if node.op_type in {"MaxPool", "TopK"} else ANYTHING  # places
+            return _PLACE if node.op_type in {"MaxPool", "TopK"} else ANYTHING
         if node.op_type == "Dropout" and any(node.input[2:3]):
             return ANYTHING  # it may be in training
         if node.op_type == "Sub" and self._is_most_of(node.input[1], node.input[0]):
             return Interval(-math.inf, 0.0)  # a row less its largest element
-        if node.op_type == "MatMulInteger":
+        if node.op_type in {"ConvInteger", "MatMulInteger"}:
             return self._integer_product(node, read)
         interval = _computed(node, read)
         return self._as_whole(name, node, interval) if self.is_whole(name) else interval
@@ -263,7 +265,9 @@ class Ranges:
         weight = self._wiring.initializers.get(node.input[1])
         if weight is None or not weight.dims:
             return ANYTHING
-        depth = Interval(0.0, float(weight.dims[max(len(weight.dims) - 2, 0)]))
+        is_conv = node.op_type == "ConvInteger"
+        dims = weight.dims[1:] if is_conv else weight.dims[-2:][:1]
+        depth = Interval(0.0, float(math.prod(dims)))
         factors = [
             read[slot].minus(read[slot + 2]) if any(node.input[slot + 2 : slot + 3]) else read[slot]
             for slot in (0, 1)

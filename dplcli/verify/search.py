@@ -166,8 +166,15 @@ class Search:
             for inverse in (number / constant, number * constant, number - constant)
         ]
         odd = [float(n) for n in every if isinstance(n, float) and not math.isfinite(n)]
+        ties = [
+            float(number)  # type: ignore[arg-type]  # the numbers of a tie are floats
+            for each in self._covered.met.values()
+            if each.piece.name.endswith("tie")
+            for number in each.piece.draws
+        ]
         groups = [
             tuple(finite) or (0.0, 1.0),
+            tuple(ties),  # one step of a few elements is rounding: many have to be ties
             tuple(through),
             _SIZES,
             (large + 1, large * 1.25 + 1, large + 3),
