@@ -488,6 +488,8 @@ def _divide(call: Call) -> Iterator[Piece]:
     if is_whole and {abs(number) for number in call.constants(1)} == {1.0}:
         return  # nothing is left over
     if not is_whole and call.node.op_type == "Div":
+        if call.stored[1] and np.all(call.values[1]):
+            return
         yield Piece("by zero", _at(1), 0, 0, (0.0,), unless="fewer")
         return
     least = 1.0 if is_whole else _LEAST

@@ -40,6 +40,12 @@ _EXCUSED = 1e-9
 _MOST_STEPS = 20_000
 """How many nodes run in bodies before the evaluator is stopped."""
 
+_AT_ONCE = 1 << 22
+"""How many elements of tables are compared at once."""
+
+_MOST_WIDE = 1 << 16
+"""Of how many elements constants are taken in float64; larger ones are weights."""
+
 _TRUE = "dpl/true"
 
 _NEAR = 1e-5, 1e-6
@@ -115,6 +121,8 @@ class Known(NamedTuple):
         within: Says in what interval a value lies.
         is_size: Tells whether a value follows from sizes and constants alone.
         is_whole: Tells whether floats are whole numbers, as behind a Round.
+        is_multiple: Tells whether a value is made of multiples of a step, as behind a
+            DequantizeLinear.
         is_settled: Tells whether a value of a body follows from sizes and constants alone, so that
             it is the same in each run.
         is_main: Whether they are values of a main graph.
@@ -123,6 +131,7 @@ class Known(NamedTuple):
     within: Callable[[str], Interval] = lambda _: Interval()
     is_size: Callable[[str], bool] = lambda _: False
     is_whole: Callable[[str], bool] = lambda _: False
+    is_multiple: Callable[[str, Array], bool] = lambda _name, _step: False
     is_settled: Callable[[str], bool] = lambda _: False
     is_main: bool = False
 
@@ -171,8 +180,7 @@ class PlaceCoverage:
                     _of_type(known.within(name) if name else Interval(), dtype)
                     for name, dtype in zip(names, call.types, strict=False)
                 ]
-                is_whole = "fraction" in piece.name and known.is_whole(call.node.input[0])
-                met.is_possible = piece.is_possible(within) and not is_whole
+                met.is_possible = piece.is_possible(within) and not _is_between(piece, call, known)
             if piece.draws != met.piece.draws:
                 draws = dict.fromkeys((*met.piece.draws, *piece.draws))
                 met.piece = met.piece._replace(draws=tuple(draws)[:_MOST_DRAWS])
@@ -276,6 +284,14 @@ class PlaceCoverage:
         }
 
 
+def _is_between(piece: Piece, call: Call, known: Known) -> bool:
+    """Tell whether a piece lies between the numbers that a node can read."""
+    read = call.node.input[0]
+    if call.node.op_type == "QuantizeLinear":
+        return piece.name.endswith("tie") and known.is_multiple(read, call.values[1])
+    return piece.name.endswith(("tie", "fraction")) and known.is_whole(read)
+
+
 def _of_type(interval: Interval, dtype: np.dtype[Any] | None) -> Interval:
     """Return an interval without what its type does not hold."""
     if dtype is None or dtype.kind in "OUSb" or not is_whole_type(dtype):
@@ -287,7 +303,7 @@ def _of_type(interval: Interval, dtype: np.dtype[Any] | None) -> Interval:
 def _is_same(one: _Table, other: _Table) -> bool:
     """Tell whether two tables hold the same but for rounding."""
     is_alike = one.data.shape == other.data.shape and one.data.dtype == other.data.dtype
-    return is_alike and not _differing(one.data, other.data).any()
+    return is_alike and not _differing_rows(one.data, other.data, one.axis)
 
 
 def _form(call: Call) -> tuple[object, ...]:
@@ -316,11 +332,24 @@ def _differing(one: Array, other: Array) -> Array:
         return ~np.isclose(one, other, rtol=relative, atol=bound, equal_nan=True)
 
 
+def _differing_rows(one: Array, other: Array, axis: int) -> list[int]:
+    """Return the rows in which two tables of one shape differ; large ones are read in parts."""
+    if one is other:
+        return []
+    count = one.shape[axis]
+    step = max(1, _AT_ONCE * count // max(one.size, 1))
+    rest = tuple(at for at in range(one.ndim) if at != axis % one.ndim)
+    rows: list[int] = []
+    for start in range(0, count, step):
+        some = (*[slice(None)] * (axis % one.ndim), slice(start, start + step))
+        rows += (np.flatnonzero(_differing(one[some], other[some]).any(rest)) + start).tolist()
+    return rows
+
+
 def _other_rows(one: Array, other: Array, axis: int) -> list[int]:
     """Return the rows in which two tables of one shape differ; none if most do."""
-    rest = tuple(at for at in range(one.ndim) if at != axis % one.ndim)
-    rows = np.flatnonzero(_differing(one, other).any(rest))
-    return rows.tolist() if rows.size <= max(one.shape[axis] / 2, 1) else []
+    rows = _differing_rows(one, other, axis)
+    return rows if len(rows) <= max(one.shape[axis] / 2, 1) else []
 
 
 # What a run shows: nodes of main graphs as outputs, nodes of bodies in onnx's evaluator.
@@ -340,23 +369,27 @@ def show_inner(model: ModelProto) -> None:
                     graph.output.add(name=name)
 
 
-def calls_of(model: ModelProto, values: Mapping[str, Array]) -> Iterator[Call]:
+def calls_of(
+    model: ModelProto,
+    values: Mapping[str, Array],
+    table: Callable[[onnx.TensorProto], Array | None] = onnx.numpy_helper.to_array,
+) -> Iterator[Call]:
     """Yield the nodes of a main graph that have pieces, as they ran.
 
     Args:
         model: The model.
         values: What it was fed and gave, by name.
+        table: Gives what the model stores; None if that cannot be read.
     """
-    arrays = {
-        tensor.name: onnx.numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-        if tensor.data_location != onnx.TensorProto.EXTERNAL
+    nodes = [node for node in model.graph.node if is_listed(node) and node.op_type != "Loop"]
+    read = {name for node in nodes for name in node.input}
+    arrays: dict[str, Array | None] = {
+        tensor.name: table(tensor) for tensor in model.graph.initializer if tensor.name in read
     }
     arrays |= values
     constants = _constants(model)
-    for node in model.graph.node:
-        if is_listed(node) and node.op_type != "Loop":
-            yield _call(node, [arrays.get(n) for n in (*node.input, *node.output)], constants)
+    for node in nodes:
+        yield _call(node, [arrays.get(n) for n in (*node.input, *node.output)], constants)
 
 
 def _constants(model: ModelProto) -> set[str]:
@@ -430,13 +463,16 @@ def _going_round(node: NodeProto, body: onnx.GraphProto) -> dict[str, tuple[str,
 def _call(node: NodeProto, arrays: Sequence[Any], constants: set[str]) -> Call:
     """Return a node as it ran, its numbers in float64."""
     types = [array.dtype if isinstance(array, np.ndarray) else None for array in arrays]
+    stored = [name in constants for name in node.input]
     wide = [
         array.astype(np.float64)
-        if isinstance(array, np.ndarray) and array.dtype.kind not in "OUS"
+        if isinstance(array, np.ndarray)
+        and array.dtype.kind not in "OUS"
+        and not (at < len(stored) and stored[at] and array.size > _MOST_WIDE)
         else array
-        for array in arrays
+        for at, array in enumerate(arrays)
     ]
-    return Call(node, wide, types, [name in constants for name in node.input])
+    return Call(node, wide, types, stored)
 
 
 def _with_conditions(model: ModelProto) -> ModelProto:

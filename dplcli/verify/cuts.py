@@ -17,7 +17,7 @@ from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import CASTS, CONTROL_FLOW, canonical_domain
 from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
+from dplcli.onnx_io.convert import all_nodes, all_scopes, file_of, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, types_by_name, write_defaults
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.call_types import complete_types
@@ -45,8 +45,8 @@ from dplcli.verify.model import (
     small_values,
     whole_of,
 )
-from dplcli.verify.numbering import Numbering
-from dplcli.verify.ranges import Interval, Ranges
+from dplcli.verify.numbering import Numbering, content_of
+from dplcli.verify.ranges import Grid, Interval, Ranges
 from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError, one_line
 
@@ -268,6 +268,7 @@ class CutModels:
         ranges: What values can be, in either model.
         coverage: What runs showed of the operators of each place, by the candidate's value.
         axes: How long the axis is that a value chooses from, by the original's name.
+        tables: What is stored in files, by its digest.
         inputs: What the original is fed, in one case, with the defaults.
         defaults: What inputs hold that need not be fed.
 
@@ -301,6 +302,7 @@ class CutModels:
         self.ranges = Ranges(self.ours), Ranges(self.theirs)
         self.coverage: dict[str, PlaceCoverage] = defaultdict(PlaceCoverage)
         self.axes: dict[str, int] = {}
+        self.tables: dict[str, Array] = {}
 
     def pairs(self) -> list[Pair]:
         """Return the pairs of values that nodes make, in the original's order."""
@@ -557,13 +559,29 @@ class CutModels:
             for row in place.parts[side.place].nodes:
                 owners[row].append(place)
         known = self._known(side)
-        for call in calls_of(model_of(ran.source), arrays):
+        for call in calls_of(model_of(ran.source), arrays, partial(self.table, side)):
             maker = side.wiring.makers.get(name_of(call.node))
             for place in owners[maker] if maker is not None else ():
                 self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
         is_small = sum(array.nbytes for array in arrays.values()) <= _WATCHED_BYTES
         if len(places) == 1 and places[0].branches and is_small:
             self._watch_bodies(side, self.coverage[places[0].pair.candidate], ran)
+
+    def table(self, side: CutSide, tensor: TensorProto) -> Array | None:
+        """Return what is stored, mapped where it lies in a file; None if it cannot be read so.
+
+        What is known to be the same in both models is one array.
+        """
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return onnx.numpy_helper.to_array(tensor)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        known = content_of(tensor)
+        if not known or dtype.kind not in "fiub":
+            return None
+        if known not in self.tables:
+            path, begin, _ = file_of(tensor, side.source.path.parent)
+            self.tables[known] = np.memmap(path, dtype, "r", begin, tuple(tensor.dims))
+        return self.tables[known]
 
     def _watch_bodies(self, side: CutSide, covered: PlaceCoverage, ran: _Ran) -> None:
         model = onnx.ModelProto()
@@ -586,7 +604,15 @@ class CutModels:
     def _known(self, side: CutSide) -> Known:
         ranges = self.ranges[side.place]
         within = partial(self._within, side)
-        return Known(within, ranges.is_size, ranges.is_integral, is_main=True)
+
+        def is_multiple(name: str, step: Array) -> bool:
+            grid = ranges.grid(name, 0)
+            if not isinstance(grid, Grid) or not np.all(step):
+                return False
+            share = np.asarray(grid.step) / np.asarray(step, np.float64)
+            return bool(np.allclose(share, np.round(share), rtol=1e-6))
+
+        return Known(within, ranges.is_size, ranges.is_integral, is_multiple, is_main=True)
 
     def _within(self, side: CutSide, name: str) -> Interval:
         """Return within what a value of a main graph lies."""

@@ -46,13 +46,12 @@ from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
 from dplcli.ir.operators import BOUNDING, MEASURING, UNROUNDED, WEIGHT_AXES
-from dplcli.onnx_io.convert import file_of
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify import compare, float64
 from dplcli.verify.behaviours import beside_edits, bounds_of, edits, is_guard
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
-from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
+from dplcli.verify.cuts import CutModels, Feeding, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
 from dplcli.verify.draws import Manner, draw
 from dplcli.verify.float64 import Exact
@@ -697,11 +696,12 @@ class _Places(CutModels):
             return _Failure("a few of the numbers that it stores are others", is_final=True)
         if not self._is_joined(place):
             return None
+        is_guess = not self._has_same_operators(place)
         if place.hides and not (is_near and self._would_show(place, feeding)):
-            return _Failure("it differs before it is rounded to steps", is_drawn=True)
+            return _Failure("it differs before it is rounded to steps", is_drawn=is_guess)
         large = [leaf.data for leaf in feeding.expected[place.pair.original] if leaf.data.size > 1]
         if bool(large) and all(bool((data == data.flat[0]).all()) for data in large):
-            return _Failure("it differs where all that follows is one number", is_drawn=True)
+            return _Failure("it differs where all that follows is one number", is_drawn=is_guess)
         return None
 
     def _would_show(self, place: Place, feeding: Feeding) -> bool:
@@ -819,7 +819,7 @@ class _Places(CutModels):
             is_same = bool(known) and known == content_of(other)
             if is_same or [*one.external_data] == [*other.external_data]:
                 return _EQUAL
-        tables = [_table(*each) for each in zip(self.sides, (one, other), strict=True)]
+        tables = [self.table(*each) for each in zip(self.sides, (one, other), strict=True)]
         ours, theirs = tables
         return _UNLIKE if ours is None or theirs is None else _difference(ours, theirs)
 
@@ -908,6 +908,7 @@ class _Places(CutModels):
             place
             for place in places
             if not place.jumps
+            and all(array.dtype.kind not in "OUS" for array in feeding.arrays(place).values())
             and all(leaf.dtype in FLOATS for leaf in feeding.expected[place.pair.original])
             and self._is_small(place, feeding)
             and self._coarsest(place, feeding) != "float64"  # that would be no finer
@@ -973,12 +974,6 @@ class _Places(CutModels):
             failures |= self._drawn(some, feedings, seen)
             for place in some:
                 failures |= self._sought(place, seen, specs, failures)
-            ways = {place: self._ways(place) for place in some}
-            for taken in dict.fromkeys(way for each in ways.values() for way in each):
-                with_if = [p for p in some if p.pair not in failures and taken in ways[p]]
-                what = f"with the {', in it the '.join(map(_BRANCH.__getitem__, taken))} taken"
-                forced = [replace(fed, taken=taken, what=what) for fed in feedings]
-                failures |= self._drawn(with_if, forced, seen)
             for place in some:
                 failure = failures.get(place.pair)
                 if failure is not None and failure.is_drawn and not failure.is_misfit:
@@ -988,6 +983,12 @@ class _Places(CutModels):
                         self.coverage[place.pair.candidate] = covered
                     else:
                         del failures[place.pair]
+            ways = {place: self._ways(place) for place in some}
+            for taken in dict.fromkeys(way for each in ways.values() for way in each):
+                with_if = [p for p in some if p.pair not in failures and taken in ways[p]]
+                what = f"with the {', in it the '.join(map(_BRANCH.__getitem__, taken))} taken"
+                forced = [replace(fed, taken=taken, what=what) for fed in feedings]
+                failures |= self._drawn(with_if, forced, seen)
         return failures
 
     def _feedings(
@@ -1393,17 +1394,6 @@ def _is_same(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
     return _forms(expected) == _forms(given) and all(
         np.array_equal(a.data, b.data) for a, b in zip(expected, given, strict=True)
     )
-
-
-def _table(side: CutSide, tensor: TensorProto) -> Array | None:
-    """Return what is stored, mapped where it lies in a file; None if both models have it there."""
-    if tensor.data_location != TensorProto.EXTERNAL:
-        return onnx.numpy_helper.to_array(tensor)
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    if not content_of(tensor) or dtype.kind not in "fiub":
-        return None
-    path, begin, _ = file_of(tensor, side.source.path.parent)
-    return np.memmap(path, dtype, "r", begin, tuple(tensor.dims))
 
 
 def _off(expected: Sequence[Leaf], given: Sequence[Leaf]) -> float:

@@ -112,11 +112,8 @@ _ALWAYS: Mapping[str, Interval] = {
 _ON_GRID = operators.REARRANGING | {"DequantizeLinear", "MaxPool", "Slice", "Gather"}
 
 _MAKING_WHOLE = frozenset({"Ceil", "Floor", "Round", "Sign"})
-_KEEPING_WHOLE = frozenset({"Add", "Clip", "Concat", "Max", "Min", "Mul", "Sub"})
-_MOVING_WHOLE = frozenset(
-    {"Expand", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"}
-)
-"""What gives the numbers of its first operand, or zeros."""
+_SUMMING = frozenset({"Add", "Mul", "Sub"})
+_KEEPING_WHOLE = _SUMMING | {"Clip", "Trilu"} | operators.VALUES_FROM.keys()
 
 _UNITING = frozenset({"Concat", "Where", "Max", "Min"})
 
@@ -290,15 +287,7 @@ class Ranges:
                 values = small_values(stored)
                 if values is None or values.dtype.kind not in "iuf" or (values % 1).any():
                     return False
-            elif node is None:
-                return False
-            elif node.op_type in _KEEPING_WHOLE | _MOVING_WHOLE:
-                read = node.input[: 1 if node.op_type in _MOVING_WHOLE else None]
-                pending += [each for each in read if each and each not in seen]
-                seen.update(read)
-            elif node.op_type == "Cast" and self._type_of(node.input[0]) not in {0, *_FLOATS}:
-                continue
-            elif node.op_type not in _MAKING_WHOLE:
+            elif node is None or node.op_type not in _MAKING_WHOLE:
                 return False
         return not pending
 

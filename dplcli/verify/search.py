@@ -38,7 +38,7 @@ _LIMITS = (2.0**24, 2.0**53, 2.0**31, 2.0**62, 2.0**63, -(2.0**31), -(2.0**62), 
 _SIZES = (1.0, -1.0, 30.0, -30.0, 120.0, -120.0)
 """Numbers of several sizes, of which rows are made: what is shared by rows shows there."""
 
-_SMALL = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 1.5, -2.5)
+_SMALL = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 1.5, -2.5)
 
 _COUNTS = (0.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
 """Numbers that most indices and counts may be."""
@@ -181,7 +181,7 @@ class Search:
             (-large - 1, -large * 1.25 - 1, -large - 3),
             _LIMITS,
             _SMALL,
-            (0.0,),
+            (0.0, -0.0),
             (*odd * (len(_SMALL) // len(odd)), *_SMALL) if odd else (),
             _COUNTS,
             *((number,) for number in dict.fromkeys([*odd, *finite])),
