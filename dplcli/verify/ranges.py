@@ -287,9 +287,23 @@ class Ranges:
                 values = small_values(stored)
                 if values is None or values.dtype.kind not in "iuf" or (values % 1).any():
                     return False
-            elif node is None or node.op_type not in _MAKING_WHOLE:
+            elif node is None:
+                return False
+            elif node.op_type == "DequantizeLinear":
+                grid = self.grid(current, 0)
+                if not isinstance(grid, Grid) or np.any(np.asarray(grid.step) % 1):
+                    return False
+            elif node.op_type in _KEEPING_WHOLE and not self._is_cast_of_whole(node):
+                slots = operators.VALUES_FROM.get(node.op_type, range(len(node.input)))
+                read = [name for slot, name in enumerate(node.input) if name and slot in slots]
+                pending += [each for each in read if each not in seen]
+                seen.update(read)
+            elif node.op_type not in _MAKING_WHOLE | {"Cast"}:
                 return False
         return not pending
+
+    def _is_cast_of_whole(self, node: NodeProto) -> bool:
+        return node.op_type == "Cast" and self._type_of(node.input[0]) not in {0, *_FLOATS}
 
     def is_whole(self, name: str) -> bool:
         """Tell whether a value holds whole numbers, or may."""
