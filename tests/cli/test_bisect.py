@@ -411,7 +411,10 @@ def test_every_form_says_what_was_found(
     else:
         assert lines == []
     if how == "models":
-        assert "They part at 't'" in unescape(said["html"])
+        page = unescape(said["html"])
+        assert "They part at 't'" in page
+        assert "original:  Tanh 't'" in page
+        assert "candidate: Softsign 't'" in page
         assert "they part at 't'" in said["markdown"]
 
 

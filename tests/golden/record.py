@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent / "golden.json"
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 WIDTH = "100"
-_HELP_WIDTH = 98
-"""As click takes it then, whatever the surroundings of other threads say."""
 
 MEASURING = ("verify", "bisect", "rewrite m.onnx -p wrong.yaml -o refused.onnx", "--version")
 """Commands whose numbers depend on the processor: what they print is recorded without them."""
@@ -179,8 +177,13 @@ def answers(session: Session, keep: Path | None = None) -> Answers:
                 for part, data in sorted(left.items())
             }
             if keep is not None:
-                _store(keep / f"{number:02} {command.split()[0]}", left)
+                _store(folder_of(keep, number, command), left)
     return found
+
+
+def folder_of(keep: Path, number: int, command: str) -> Path:
+    """Return where the answer to a command of a session is kept."""
+    return keep / f"{number:02} {command.split(maxsplit=1)[0]}"
 
 
 def _left_behind(command: str) -> dict[str, bytes]:
@@ -189,7 +192,8 @@ def _left_behind(command: str) -> dict[str, bytes]:
     surroundings = {"COLUMNS": WIDTH, "NO_COLOR": "1"}
     with (
         mock.patch.dict(os.environ, surroundings),
-        mock.patch("click.formatting.FORCED_WIDTH", _HELP_WIDTH),
+        # What other threads do to the environment does not matter then; click leaves a margin.
+        mock.patch("click.formatting.FORCED_WIDTH", int(WIDTH) - 2),
         mock.patch.object(sys, "argv", ["dpl", *command.split()]),
         mock.patch.multiple(
             "dplcli.report.document", version_of=lambda _package: "any", __version__="any"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.corpus.nets import ABSENT
-from tests.golden.record import answers, golden, recorded_with, sessions, versions
+from tests.golden.record import answers, folder_of, golden, recorded_with, sessions, versions
 from tests.helpers import one_in
 
 SESSIONS = sessions()
@@ -19,11 +19,12 @@ def test_every_answer_is_the_recorded_one(name: str, tmp_path: Path) -> None:
         pytest.skip(f"recorded with {recorded_with()}; here is {versions()}")
     if not SESSIONS[name].model.exists():
         pytest.skip(f"{name} {ABSENT}")
-    found, wanted = answers(SESSIONS[name], tmp_path / "kept"), golden()[name]
+    kept = tmp_path / "kept"
+    found, wanted = answers(SESSIONS[name], kept), golden()[name]
     assert found.keys() == wanted.keys()
     changed = {command: _changed(found[command], wanted[command]) for command in found}
     printed = [
-        (tmp_path / "kept" / f"{number:02} {command.split()[0]}" / "stdout").read_text()
+        (folder_of(kept, number, command) / "stdout").read_text(encoding="utf-8")
         for number, command in enumerate(found)
         if "stdout" in changed[command]
     ]
