@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,11 +17,21 @@ from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import CASTS, CONTROL_FLOW, canonical_domain
 from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
+from dplcli.onnx_io.convert import all_nodes, all_scopes, file_of, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, types_by_name, write_defaults
+from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, Facts, hides_differences, scale_of
+from dplcli.verify.coverage import (
+    Known,
+    PlaceCoverage,
+    calls_of,
+    name_of,
+    settled_in_bodies,
+    show_inner,
+    watch_bodies,
+)
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
 from dplcli.verify.model import (
@@ -34,8 +45,8 @@ from dplcli.verify.model import (
     small_values,
     whole_of,
 )
-from dplcli.verify.numbering import Numbering
-from dplcli.verify.ranges import Ranges
+from dplcli.verify.numbering import Numbering, content_of
+from dplcli.verify.ranges import Grid, Interval, Ranges
 from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError, one_line
 
@@ -45,6 +56,7 @@ if TYPE_CHECKING:
 
     from onnx import ModelProto, NodeProto, TypeProto
 
+    from dplcli.verify.behaviours import Call
     from dplcli.verify.check import Execution
     from dplcli.verify.compare import Judge
     from dplcli.verify.draws import Manner
@@ -59,6 +71,15 @@ _KEPT_BYTES = 1 << 26
 
 _LOOKED_PAST = 24
 """How many cuts a place looks past to read the same in both models."""
+
+_LARGEST_SIZE = 2.0**24
+"""Sizes are taken to lie below."""
+
+_WATCHED_BYTES = 1 << 22
+"""Bodies that read more are not watched: onnx's evaluator is slow."""
+
+_BOUND = "dpl/"
+"""What names of values begin with that are added to a model that is cut out."""
 
 _MOST_DEFAULT = 16
 """Of how many elements a default is that callers replace; larger ones are weights."""
@@ -188,6 +209,36 @@ class CutSide:
                 yield from all_nodes(function)
 
 
+@dataclass(frozen=True)
+class _Ran:
+    """One run of places of one model.
+
+    Attributes:
+        source: The model that ran.
+        feeding: What was fed, by the original's names.
+        feeds: The same, by the names in this model.
+        outputs: What it gave.
+    """
+
+    source: ModelSource
+    feeding: Feeding
+    feeds: Mapping[str, Feed]
+    outputs: Outputs
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what it was fed and gave, as far as these are tensors."""
+        fed = {
+            n: np.asarray(v)
+            for n, v in self.feeds.items()
+            if isinstance(v, np.ndarray | np.generic)
+        }
+        return fed | {
+            name: leaves[0].data
+            for name, leaves in self.outputs.items()
+            if len(leaves) == 1 and not leaves[0].label
+        }
+
+
 class _Fewer:
     """All cuts but some, without copying them."""
 
@@ -215,6 +266,9 @@ class CutModels:
         partners: The same by the original's name.
         order: The position of each value in the original.
         ranges: What values can be, in either model.
+        coverage: What runs showed of the operators of each place, by the candidate's value.
+        axes: How long the axis is that a value chooses from, by the original's name.
+        tables: What is stored in files, by its digest.
         inputs: What the original is fed, in one case, with the defaults.
         defaults: What inputs hold that need not be fed.
 
@@ -246,6 +300,9 @@ class CutModels:
         self.partners = {pair.original: pair for pair in pairs}
         self.order = {name: position for position, name in enumerate(self.ours.makers)}
         self.ranges = Ranges(self.ours), Ranges(self.theirs)
+        self.coverage: dict[str, PlaceCoverage] = defaultdict(PlaceCoverage)
+        self.axes: dict[str, int] = {}
+        self.tables: dict[str, Array] = {}
 
     def pairs(self) -> list[Pair]:
         """Return the pairs of values that nodes make, in the original's order."""
@@ -293,7 +350,7 @@ class CutModels:
         """Return a place of which both parts read the same, to draw for it; None if there is none.
 
         What only one part reads may depend on what the other reads. So the place looks past it, the
-        last one first.
+        last one first, and past what follows from a value that it has looked past.
         """
         without = place.without
         for _ in range(_LOOKED_PAST):
@@ -306,10 +363,26 @@ class CutModels:
                 past = uneven - self.inputs.keys()
             else:  # what both read may depend on an input that one reads
                 past = (reads[0] | reads[1]) - self.inputs.keys() if uneven else set()
+            past = past or {name for name in reads[0] if self._follows(name, without)}
             if not past:
                 return place if without == place.without else self.place(place.pair, without)
             without |= {max(past, key=lambda name: self.order[name])}
         return None
+
+    def _follows(self, name: str, values: frozenset[str]) -> bool:
+        """Tell whether a value of the original follows from one of some."""
+        first = min((self.order[value] for value in values), default=len(self.order))
+        pending = [name]
+        seen = {name}
+        while pending:
+            row = self.ours.makers.get(pending.pop())
+            for read in () if row is None else self.ours.reads[row]:
+                if read in values:
+                    return True
+                if read not in seen and self.order.get(read, -1) > first:
+                    seen.add(read)
+                    pending.append(read)
+        return False
 
     def _parts(self, pair: Pair, without: frozenset[str]) -> tuple[Part, Part]:
         ours = self._part(self.ours, self.cuts_of(0, without), pair.original)
@@ -404,22 +477,32 @@ class CutModels:
             arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
             groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
         for group in groups.values():
-            run: Callable[[Mapping[str, Feed]], Outputs] | None = None
+            opened: tuple[ModelSource, Callable[[Mapping[str, Feed]], Outputs]] | None = None
             for number, fed in group.items():
+                feeding = feedings[number]
                 try:
-                    if run is None:
-                        source, _ = self.cut_out(side, places, feedings[number], is_sized=is_sized)
-                        run = (
-                            partial(precision.run, source)
-                            if precision
-                            else Runner(source, REFERENCE_LEVEL).run
+                    if opened is None:
+                        source, _ = self.cut_out(
+                            side, places, feeding, is_sized=is_sized, shows=not precision
                         )
-                    given[number] = run(fed)
+                        opened = (
+                            source,
+                            (
+                                partial(precision.run, source)
+                                if precision
+                                else Runner(source, REFERENCE_LEVEL).run
+                            ),
+                        )
+                    outputs = opened[1](fed)
                 except RunError as error:
                     given[number] = RunError(str(error))  # the other holds on to the session
+                    continue
+                given[number] = outputs
+                if not precision and not feeding.taken:
+                    self._watch(side, places, _Ran(opened[0], feeding, fed, outputs))
         return [given[number] for number in range(len(feedings))]
 
-    def cut_out(
+    def cut_out(  # noqa: PLR0913  # what is cut out, and how
         self,
         side: CutSide,
         places: Sequence[Place],
@@ -427,6 +510,8 @@ class CutModels:
         cuts: Cuts | None = None,
         *,
         is_sized: bool = True,
+        shows: bool = False,
+        keeps_casts: bool = True,
     ) -> tuple[ModelSource, Mapping[str, Feed]]:
         """Return places of one model as one model, and what a feeding feeds them.
 
@@ -436,6 +521,8 @@ class CutModels:
             feeding: What is fed.
             cuts: What can be fed, by its name in the model; None for all pairs.
             is_sized: Whether the model states the sizes of what it is fed.
+            shows: Whether it also gives what inner nodes do, as far as that rounds nothing.
+            keeps_casts: Whether casts to half precision round; else inner values are all given.
 
         Raises:
             RunError: Something cannot be fed.
@@ -447,12 +534,100 @@ class CutModels:
         types = {name: type_of(value, is_sized=is_sized) for name, value in feeds.items()}
         nodes = {row for part in parts for row in part.nodes}
         model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
-        _keep_casts(model)
+        if keeps_casts:
+            _keep_casts(model)
         if feeding.manner is not None:
             _bound_loops(model)
         if feeding.taken:
             _take(model, self.ranges[side.place], feeding.taken)
+        if shows and not (keeps_casts and _has_half(model)):
+            show_inner(model)
         return alone(side.source, model, "place"), feeds
+
+    def _watch(self, side: CutSide, places: Sequence[Place], ran: _Ran) -> None:
+        """Note what the nodes of places did in one run."""
+        if _has_half(model_of(ran.source)):  # to ask for inner values rounds them: run it again
+            source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
+            try:
+                outputs = Runner(source, REFERENCE_LEVEL).run(ran.feeds)
+            except RunError:
+                return
+            ran = replace(ran, source=source, outputs=outputs)
+        arrays = ran.arrays()
+        owners: dict[int, list[Place]] = defaultdict(list)
+        for place in places:
+            for row in place.parts[side.place].nodes:
+                owners[row].append(place)
+        known = self._known(side)
+        for call in calls_of(model_of(ran.source), arrays, partial(self.table, side)):
+            maker = side.wiring.makers.get(name_of(call.node))
+            for place in owners[maker] if maker is not None else ():
+                self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
+        is_small = sum(array.nbytes for array in arrays.values()) <= _WATCHED_BYTES
+        if len(places) == 1 and places[0].branches and is_small:
+            self._watch_bodies(side, self.coverage[places[0].pair.candidate], ran)
+
+    def table(self, side: CutSide, tensor: TensorProto) -> Array | None:
+        """Return what is stored, mapped where it lies in a file; None if it cannot be read so.
+
+        What is known to be the same in both models is one array.
+        """
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return onnx.numpy_helper.to_array(tensor)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        known = content_of(tensor)
+        if not known or dtype.kind not in "fiub":
+            return None
+        if known not in self.tables:
+            path, begin, _ = file_of(tensor, side.source.path.parent)
+            self.tables[known] = np.memmap(path, dtype, "r", begin, tuple(tensor.dims))
+        return self.tables[known]
+
+    def _watch_bodies(self, side: CutSide, covered: PlaceCoverage, ran: _Ran) -> None:
+        model = onnx.ModelProto()
+        model.CopyFrom(model_of(ran.source))
+        known, is_size = self._known(side), self.ranges[side.place].is_size
+        settled = settled_in_bodies(model, lambda name: is_size(name.removeprefix(made_name(""))))
+        inner = Known(is_settled=settled.__contains__)
+        known = known._replace(is_settled=settled.__contains__)
+        if ran.feeding.manner is None:
+            _bound_loops(model)
+
+        def see(call: Call) -> None:
+            name = name_of(call.node)
+            if not name.startswith(_BOUND):
+                is_main = name in side.wiring.makers
+                covered.add(side.place, call, ran.feeding.feeds, known if is_main else inner)
+
+        watch_bodies(model, ran.feeds, see)
+
+    def _known(self, side: CutSide) -> Known:
+        ranges = self.ranges[side.place]
+        within = partial(self._within, side)
+
+        def is_multiple(name: str, step: Array) -> bool:
+            grid = ranges.grid(name, 0)
+            if not isinstance(grid, Grid) or not np.all(step):
+                return False
+            share = np.asarray(grid.step) / np.asarray(step, np.float64)
+            return bool(np.allclose(share, np.round(share), rtol=1e-6))
+
+        return Known(within, ranges.is_size, ranges.is_integral, is_multiple, is_main=True)
+
+    def _within(self, side: CutSide, name: str) -> Interval:
+        """Return within what a value of a main graph lies."""
+        graph, ranges = self.models[side.place].graph, self.ranges[side.place]
+        value = graph.values.get(name)
+        array = None if value is None else graph.model.memory(Knowledge).array(value)
+        if array is not None and array.size and array.dtype.kind in "fiub":
+            return Interval(float(array.min()), float(array.max()))
+        found = ranges[name]
+        if name in self.axes:
+            axis = self.axes[name]
+            return Interval(max(found.low, -axis), min(found.high, axis - 1.0))
+        if not ranges.is_size(name):
+            return found
+        return Interval(max(found.low, -_LARGEST_SIZE), min(found.high, _LARGEST_SIZE))
 
     def fed(
         self, side: CutSide, places: Sequence[Place], feeding: Feeding, cuts: Cuts | None = None
@@ -469,9 +644,18 @@ class CutModels:
         return feeds
 
 
+def _has_half(model: ModelProto) -> bool:
+    """Tell whether a model has to do with half precision."""
+    infos = (*model.graph.input, *model.graph.output, *model.graph.value_info)
+    types = {info.type.tensor_type.elem_type for info in infos}
+    types |= {tensor.data_type for tensor in model.graph.initializer}
+    types |= {to.i for node in all_nodes(model.graph) if (to := attribute(node, "to")) is not None}
+    return not types.isdisjoint({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+
+
 def _bound_loops(model: ModelProto) -> None:
     """Let no loop go round for ever, as one may that only its condition ends."""
-    most, bounds = "dpl/most turns", set[str]()
+    most, bounds = f"{_BOUND}most turns", set[str]()
     for scope in all_scopes(model.graph):
         position = 0
         while position < len(scope.node):

@@ -7,6 +7,7 @@ numbers and words that it holds.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,8 @@ def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str
         interval = of.ranges[0][name]
         axis, is_still = limits.get(name, (0, False))
         grid = of.ranges[0].grid(name, like.ndim)
-        if (is_still and not turns) or grid == "unknown":
+        is_bounded = interval.low >= 0 and math.isfinite(interval.high)
+        if (is_still and not turns and not is_bounded) or grid == "unknown":
             continue
         is_input = name in of.inputs
         specs[name] = DrawSpec(
@@ -89,7 +91,7 @@ def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str
             constants=held.told_apart(),
             scale=_scale(like),
             wide=_WIDE if is_input else 0.0,
-            axis=axis,
+            axis=0 if is_still else axis,
             words=tuple(held.words),
             odd_floats=any(node.op_type in _ASKING for p in places for node in p.any_node()),
             grid=grid,

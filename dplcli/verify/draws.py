@@ -272,8 +272,9 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
     low = least if math.isinf(spec.low) else max(least, math.ceil(spec.low))
     high = most if math.isinf(spec.high) else min(most, math.floor(spec.high))
     if spec.axis:
-        low = 1 - spec.axis if manner == "wide" else 0  # -axis is legal, its magnitude is not
-        high = spec.axis - 1
+        # -axis is legal, its magnitude is not.
+        low, high = max(low, 1 - spec.axis if manner == "wide" else 0), min(high, spec.axis - 1)
+        low = min(low, high)
         values = rng.integers(low, high + 1, like.shape)
     elif manner == "wide":
         bits = min(_LARGEST_WHOLE, int(most).bit_length())
