@@ -196,7 +196,7 @@ def _left_behind(command: str) -> dict[str, bytes]:
     if command.endswith(" --help"):
         asked = [sys.executable, "-m", "dplcli", *command.split()]
         told = {**os.environ, **surroundings, "PYTHONPATH": str(SAMPLES.parent), "PYTHONUTF8": "1"}
-        done = subprocess.run(asked, env=told, capture_output=True, check=False)  # noqa: S603  # our own program
+        done = subprocess.run(asked, env=told, capture_output=True, check=False, timeout=60)  # noqa: S603  # our own program
         ended = str(done.returncode).encode()
         return {"exit code": ended, "stdout": done.stdout, "stderr": done.stderr}
     out, err = io.StringIO(), io.StringIO()
