@@ -731,7 +731,8 @@ def choices(call: Call) -> Iterator[tuple[int, int, int]]:
     """Yield which operand chooses from which other, and along which axis."""
     op = call.node.op_type
     for (name, slot), (at, axis) in (*INDEXED.items(), (("GatherND", 1), (0, 0))):
-        if name == op and call.has(slot) and call.has(at):
+        is_other = op == "RotaryEmbedding" and (slot == 1) != bool(call.node.domain)
+        if name == op and call.has(slot) and call.has(at) and not is_other:
             yield slot, at, axis if isinstance(axis, int) else int(call.number(*axis))
             if op == "RotaryEmbedding":  # of cosines and of sines
                 yield slot, at + 1, 0

@@ -78,6 +78,7 @@ class Met:
         distance: How near a run came.
         fed: What that was fed.
         is_possible: Whether ranges leave it open.
+        is_inner: Whether the node stands in a body, which may run any number of times.
     """
 
     op_type: str
@@ -86,6 +87,7 @@ class Met:
     distance: float = math.inf
     fed: Mapping[str, Feed] | None = None
     is_possible: bool = True
+    is_inner: bool = False
 
 
 @dataclass
@@ -174,7 +176,9 @@ class PlaceCoverage:
             key = PieceKey(side, name_of(call.node), piece.name)
             met = self.met.get(key)
             if met is None:
-                met = self.met[key] = Met(call.node.op_type, _form(call), piece)
+                met = self.met[key] = Met(
+                    call.node.op_type, _form(call), piece, is_inner=not known.is_main
+                )
             if met.distance and met.is_possible:  # more may be known than when it was met first
                 within = [
                     _of_type(known.within(name) if name else Interval(), dtype)
@@ -223,19 +227,23 @@ class PlaceCoverage:
             return False
         if met.piece.unless == "never":
             return True
-        ours, theirs = (self._count(side, met) for side in (0, 1))
-        return ours != theirs if met.piece.unless == "alike" else ours < theirs
+        ours, theirs = (self._alike(side, met) for side in (0, 1))
+        if ours and theirs and any(each.is_inner for each in (*ours, *theirs)):
+            return False  # as in a loop that is unrolled
+        count, other = len(ours), len(theirs)
+        return count != other if met.piece.unless == "alike" else count < other
 
-    def _count(self, side: int, one: Met) -> int:
-        """Count the nodes of a model that may do the same as one."""
-        return sum(
-            key.side == side
+    def _alike(self, side: int, one: Met) -> list[Met]:
+        """Return what nodes of a model may do that is the same."""
+        return [
+            met
+            for key, met in self.met.items()
+            if key.side == side
             and met.is_possible
             and met.piece.name == one.piece.name
             and met.piece.unless == one.piece.unless
             and (one.piece.unless == "fewer" or (met.op_type, met.form) == (one.op_type, one.form))
-            for key, met in self.met.items()
-        )
+        ]
 
     def _choose(self, side: int, call: Call, known: Known) -> None:
         """Note which rows of stored tables a node chose, unless sizes alone choose them."""

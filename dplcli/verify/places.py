@@ -170,6 +170,7 @@ class _Failure:
         fits: Whether they have one type and one shape.
         is_final: Whether nothing that follows can make up for it.
         is_drawn: Whether it shows on values alone that the inputs do not reach, or on no output.
+        is_sure: Whether the same operators gave it, at two values that are meant to be the same.
         apart: How far the candidate is off, if both give one array of floats of one shape.
         fed: What was drawn for it when it showed, by the original's names.
     """
@@ -179,6 +180,7 @@ class _Failure:
     fits: bool = True
     is_final: bool = False
     is_drawn: bool = False
+    is_sure: bool = False
     apart: Array | None = None
     fed: Mapping[str, Array] = field(default_factory=dict, repr=False)
 
@@ -433,7 +435,21 @@ class _Places(CutModels):
         ]
         if place.pair.candidate not in self.moved:
             told += [f"{label} reads {what}" for label, (_, what) in edits(*place.nodes).items()]
+            told += [f"what differs in {name!r} is read" for name in self._unread(place, covered)]
         return " or ".join(told[:_MOST_TOLD])
+
+    def _unread(self, place: Place, covered: PlaceCoverage) -> Iterator[str]:
+        """Yield constants of which a few numbers are others; tables read by rows are not among them."""
+        by_rows = {
+            name
+            for row in place.parts[0].nodes
+            for at, name in enumerate(self.ours.nodes[row].input)
+            if f"{self.ours.nodes[row].output[0]}.{at}" in covered.tables[0]
+        }
+        pairs = self._constants(place) or []
+        for (one, _), found in zip(pairs, self._differences(place), strict=False):
+            if found.is_edit and one.name not in by_rows:
+                yield one.name
 
     def _sight(self, pair: Pair) -> Sight:
         seen = self.sights.get(pair.candidate, _Seen())
@@ -696,7 +712,8 @@ class _Places(CutModels):
             return _Failure("a few of the numbers that it stores are others", is_final=True)
         if not self._is_joined(place):
             return None
-        is_guess = not self._has_same_operators(place)
+        _, cause = self.causes[place.pair.candidate]
+        is_guess = not (cause.is_sure or self._has_same_operators(place))
         if place.hides and not (is_near and self._would_show(place, feeding)):
             return _Failure("it differs before it is rounded to steps", is_drawn=is_guess)
         large = [leaf.data for leaf in feeding.expected[place.pair.original] if leaf.data.size > 1]
@@ -773,7 +790,9 @@ class _Places(CutModels):
         if fits and expected[0].dtype in FLOATS and len(given) == 1:
             with np.errstate(invalid="ignore"):
                 apart = given[0].data.astype(np.float64) - expected[0].data.astype(np.float64)
-        return _Failure(reason, is_misfit=is_guess or not fits, fits=fits, apart=apart)
+        is_misfit = is_guess or not fits
+        is_sure = not is_misfit and self._has_same_operators(place)
+        return _Failure(reason, is_misfit=is_misfit, fits=fits, is_sure=is_sure, apart=apart)
 
     def _may_be_unsteady(self, place: Place, feeding: Feeding) -> bool:
         """Tell whether the original's own last bits may excuse a difference."""
@@ -883,7 +902,9 @@ class _Places(CutModels):
         name = place.pair.original
         maker = self.ours.nodes[self.ours.makers[name]]
         coarsest = self._coarsest(place, feeding)
-        rounds = maker.op_type == "Cast" and not self.ranges[0].is_whole(maker.input[0])
+        read, ranges = next(iter(maker.input), ""), self.ranges[0]
+        is_whole = ranges.is_whole(read) or ranges.is_integral(read)
+        rounds = maker.op_type == "Cast" and not is_whole
         is_stepped = compare.quantises(maker) or (rounds and coarsest != "")
         is_stepped = is_stepped and roundings > _FEW and self._may_round_elsewhere(place)
         facts = compare.Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
