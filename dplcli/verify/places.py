@@ -439,7 +439,7 @@ class _Places(CutModels):
         return " or ".join(told[:_MOST_TOLD])
 
     def _unread(self, place: Place, covered: PlaceCoverage) -> Iterator[str]:
-        """Yield constants of which a few numbers are others; tables read by rows are not among them."""
+        """Yield constants of which a few numbers are others, without tables that are read by rows."""
         by_rows = {
             name
             for row in place.parts[0].nodes
