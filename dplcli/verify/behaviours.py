@@ -605,6 +605,11 @@ def _index(call: Call) -> Iterator[Piece]:
         yield Piece("by a negative index", _at(slot), -_INF, -1, (-1,), unless="fewer")
 
 
+def _one_hot(call: Call) -> Iterator[Piece]:
+    draws = _around(*call.constants(1))
+    yield Piece("of an index beyond its depth", _apart(0, 1), 0, _INF, draws, unless="alike")
+
+
 def _spread(call: Call) -> Iterator[Piece]:
     """Yield a row that hardly varies, in which the epsilon of a normalisation shows."""
     axis = int(call.number("axis", -1))
@@ -683,6 +688,7 @@ PIECES: Mapping[str, Callable[[Call], Pieces]] = {
     **dict.fromkeys(("And", "Or", "Xor"), _truth(-1)),
     **dict.fromkeys(("Where", "If", "Not"), _truth(0)),
     "IsNaN": _asked(math.nan),
+    "OneHot": _one_hot,
     "IsInf": _asked(_INF, -_INF),
     **dict.fromkeys(("Max", "Min"), _winners),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
@@ -781,10 +787,13 @@ def _reach(node: NodeProto, kernel: Sequence[int]) -> set[int]:
     return {(size - 1) * step for size, step in zip(kernel, dilations, strict=True)}
 
 
+_OF_WORDS = frozenset({"RegexFullMatch", "StringNormalizer", "StringSplit", "TfIdfVectorizer"})
+
+
 def edits(
     ours: Sequence[NodeProto], theirs: Sequence[NodeProto]
 ) -> dict[str, tuple[list[object], str]]:
-    """Return long lists of attributes that differ, in nodes that are alike otherwise.
+    """Return words and lists of attributes that differ, in nodes that are alike otherwise.
 
     Words of a vocabulary, leaves of trees: a run shows one if it is drawn. With each stands what is
     beside it in lists as long, and what differs, in words.
@@ -793,7 +802,7 @@ def edits(
     if [node.op_type for node in ours] != [node.op_type for node in theirs]:
         return found
     for one, other in zip(ours, theirs, strict=True):
-        if one.domain != "ai.onnx.ml" and one.op_type != "TfIdfVectorizer":
+        if one.domain != "ai.onnx.ml" and one.op_type not in _OF_WORDS:
             continue
         lists = [{item.name: _listed(item) for item in node.attribute} for node in (one, other)]
         for name, (before, after) in _paired(*lists).items():
@@ -802,7 +811,7 @@ def edits(
                 for row in range(max(len(before), len(after)))
                 if before[row : row + 1] != after[row : row + 1]
             ]
-            if rows and len(before) > 1:
+            if rows and (len(before) > 1 or isinstance(before[0], str)):
                 lengths = {len(before), len(after)}
                 beside = [
                     own[row]
@@ -828,10 +837,12 @@ def _paired(
 
 
 def _listed(item: onnx.AttributeProto) -> list[object]:
-    """Return what an attribute lists; nothing if it is one number or word."""
+    """Return what an attribute lists, or its one word; nothing if it is one number."""
     if item.HasField("t"):
         values = small_values(item.t)
         return [] if values is None else list(values.reshape(-1).tolist())
     if item.strings:
         return [text.decode("utf-8", "replace") for text in item.strings]
+    if item.HasField("s"):
+        return [item.s.decode("utf-8", "replace")]
     return [*item.floats] or [*item.ints]

@@ -115,6 +115,11 @@ class _Table:
             return []
         return sorted({row % size for row in range(math.ceil(low), math.floor(high) + 1)})
 
+    def may_choose(self, row: int) -> bool:
+        """Tell whether an index may choose a row, counted from either end."""
+        ends = row, row - self.data.shape[self.axis]
+        return any(self.within.low <= index <= self.within.high for index in ends)
+
 
 class Known(NamedTuple):
     """What is known of the values of a model before it runs.
@@ -276,8 +281,9 @@ class PlaceCoverage:
             for (mine, one), (its, other_table) in zip(ours.items(), theirs.items(), strict=False):
                 is_pair = one.data.shape == other_table.data.shape
                 rows = _other_rows(one.data, other_table.data, one.axis) if is_pair else None
-                self._rows[0, mine] = one.open_rows if rows is None else rows
-                self._rows[1, its] = other_table.open_rows if rows is None else rows
+                for key, table in (((0, mine), one), ((1, its), other_table)):
+                    chosen = table.open_rows if rows is None else filter(table.may_choose, rows)
+                    self._rows[key] = [*chosen]
             for side, own in enumerate((ours, theirs)):
                 for name, table in own.items():
                     self._rows.setdefault((side, name), table.open_rows)

@@ -411,11 +411,24 @@ class CutModels:
             [*_open_ifs(nodes, self.ranges[side.place])]
             for side, nodes in zip(self.sides, place.nodes, strict=True)
         )
-        if len(ours) != len(theirs) and (
-            theirs or any(node.input[0] in place.parts[0].reads for _, node in ours)
-        ):
-            return 0
+        if len(ours) != len(theirs):
+            cuts = self.cuts_of(1, place.without)
+            seen = {cuts[n].original if n in cuts else n for n in place.parts[1].reads}
+            deciding = self._behind({node.input[0] for _, node in ours}, place.parts[0])
+            if theirs or deciding & seen:
+                return 0
         return max((depth for depth, _ in ours), default=-1) + 1
+
+    def _behind(self, names: set[str], part: Part) -> set[str]:
+        """Return what of the values that a part of the original reads some others follow from."""
+        pending, seen = [*names], set(names)
+        while pending:
+            row = self.ours.makers.get(pending.pop())
+            if row in part.nodes and row is not None:
+                more = {*self.ours.reads[row]} - seen
+                seen |= more
+                pending += more
+        return seen & {*part.reads}
 
     def results(
         self,

@@ -47,7 +47,7 @@ _KNEES = {
 }
 """Where operators bend, which hold no constant that says so."""
 
-_LIMITING = {op for op, _ in PLACE_SLOTS} | {"Equal", "OneHot"}
+_LIMITING = {op for op, _ in PLACE_SLOTS} | {"Equal"}
 """Operators that say within what whole numbers have to be."""
 
 _TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})

@@ -439,7 +439,7 @@ class _Places(CutModels):
         return " or ".join(told[:_MOST_TOLD])
 
     def _unread(self, place: Place, covered: PlaceCoverage) -> Iterator[str]:
-        """Yield constants of which a few numbers are others, without tables that are read by rows."""
+        """Yield constants of which a few numbers are others, without tables read by rows."""
         by_rows = {
             name
             for row in place.parts[0].nodes
@@ -902,9 +902,10 @@ class _Places(CutModels):
         name = place.pair.original
         maker = self.ours.nodes[self.ours.makers[name]]
         coarsest = self._coarsest(place, feeding)
-        read, ranges = next(iter(maker.input), ""), self.ranges[0]
-        is_whole = ranges.is_whole(read) or ranges.is_integral(read)
-        rounds = maker.op_type == "Cast" and not is_whole
+        ranges = self.ranges[0]
+        rounds = maker.op_type == "Cast" and not (
+            ranges.is_whole(maker.input[0]) or ranges.is_integral(maker.input[0])
+        )
         is_stepped = compare.quantises(maker) or (rounds and coarsest != "")
         is_stepped = is_stepped and roundings > _FEW and self._may_round_elsewhere(place)
         facts = compare.Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))

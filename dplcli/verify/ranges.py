@@ -285,7 +285,9 @@ class Ranges:
             node, stored = self._maker(current), self._stored.get(current)
             if stored is not None:
                 values = small_values(stored)
-                if values is None or values.dtype.kind not in "iuf" or (values % 1).any():
+                if values is None or values.dtype.kind not in "iuf":
+                    return False
+                if (values != np.floor(values)).any():
                     return False
             elif node is None:
                 return False
