@@ -573,12 +573,19 @@ class CutModels:
                 owners[row].append(place)
         known = self._known(side)
         for call in calls_of(model_of(ran.source), arrays, partial(self.table, side)):
+            self._note_axis(call)
             maker = side.wiring.makers.get(name_of(call.node))
             for place in owners[maker] if maker is not None else ():
                 self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
         is_small = sum(array.nbytes for array in arrays.values()) <= _WATCHED_BYTES
         if len(places) == 1 and places[0].branches and is_small:
             self._watch_bodies(side, self.coverage[places[0].pair.candidate], ran)
+
+    def _note_axis(self, call: Call) -> None:
+        """Note how long the axis is in which a node says where an element stands."""
+        if call.node.op_type in {"ArgMax", "ArgMin"} and np.ndim(call.values[0]):
+            name, size = name_of(call.node), np.shape(call.values[0])[int(call.number("axis", 0))]
+            self.axes[name] = max(self.axes.get(name, 0), size)
 
     def table(self, side: CutSide, tensor: TensorProto) -> Array | None:
         """Return what is stored, mapped where it lies in a file; None if it cannot be read so.

@@ -152,9 +152,10 @@ def _limits(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, t
             name = cuts[info.name].original
             if name in whole:
                 domain = input_domain(flow, port_of(info))
-                axes = [bound.limit for bound in domain.bounds if isinstance(bound.limit, int)]
-                is_odd = len(axes) < len(domain.bounds) or bool(domain.parts)
-                is_odd = is_odd or any(bound.offset for bound in domain.bounds)
+                bounds = [bound for bound in domain.bounds if bound.is_strict]
+                axes = [bound.limit for bound in bounds if isinstance(bound.limit, int)]
+                is_odd = len(axes) < len(bounds) or bool(domain.parts)
+                is_odd = is_odd or any(bound.offset for bound in bounds)
                 axis, is_still = limits.get(name, (0, False))
                 axis = min(filter(None, (axis, *axes)), default=0)
                 limits[name] = axis, is_still or is_odd

@@ -283,15 +283,12 @@ class Ranges:
         while pending and len(seen) < _MOST_WALKED:
             current = pending.pop()
             node, stored = self._maker(current), self._stored.get(current)
-            if stored is not None:
-                values = small_values(stored)
-                if values is None or values.dtype.kind not in "iuf":
-                    return False
-                if (values != np.floor(values)).any():
-                    return False
-            elif node is None:
+            low, high = self[current]
+            if (low == high and low % 1 == 0) or (stored is not None and _holds_whole(stored)):
+                continue
+            if node is None or stored is not None:
                 return False
-            elif node.op_type == "DequantizeLinear":
+            if node.op_type == "DequantizeLinear":
                 grid = self.grid(current, 0)
                 if not isinstance(grid, Grid) or np.any(np.asarray(grid.step) % 1):
                     return False
@@ -373,6 +370,14 @@ class Ranges:
     def _always(node: NodeProto, name: str) -> Interval:
         is_standard = not canonical_domain(node.domain) and name == node.output[0]
         return _ALWAYS.get(node.op_type, ANYTHING) if is_standard else ANYTHING
+
+
+def _holds_whole(tensor: onnx.TensorProto) -> bool:
+    """Tell whether all that is stored is whole, as far as it is small enough to be read."""
+    values = small_values(tensor)
+    if values is None or values.dtype.kind not in "iuf":
+        return False
+    return bool((values == np.floor(values)).all())
 
 
 def _of_tensor(tensor: onnx.TensorProto) -> Interval:

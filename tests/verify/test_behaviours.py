@@ -497,6 +497,14 @@ CASES = [
         [ANYTHING, (0, 1)],
     ),
     Case(
+        "OneHot (i, D, V)",
+        "of an index beyond its depth",
+        [[0, 3], 3, [0, 1]],
+        [[0, 2], 3, [0, 1]],
+        "int64 int64 float",
+        never=[(0, 2), (3, 3)],
+    ),
+    Case(
         "LayerNormalization (x, S)",
         "of a row that hardly varies",
         [[[1, 1, 1.001]], [1, 1, 1]],
