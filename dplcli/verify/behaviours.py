@@ -195,29 +195,26 @@ def _from(slot: int, number: float) -> Quantity:
     return Quantity(lambda v: v[slot] - number, lambda r: r[slot].minus(end))
 
 
-def _fraction(of: Quantity) -> Quantity:
-    return Quantity(lambda v: of.of(v) - np.floor(of.of(v)))
+def _off(of: Quantity, parity: int, past: float = 0.0, sign: int = 0) -> Quantity:
+    """Return how far a number is from the next even or odd one; large ones say nothing.
 
-
-def _off_tie(of: Quantity) -> Quantity:
-    """Return how far a number is from the middle between two whole ones; large ones say nothing."""
-    return Quantity(
-        lambda v: np.where(
-            np.abs(of.of(v)) < _TELLING, np.abs(of.of(v) - np.floor(of.of(v)) - 0.5), 1.0
-        )
-    )
-
-
-def _off_tie_toward_zero(of: Quantity, sign: int) -> Quantity:
-    """Return how far a number of one sign is from a tie that the even number nearer zero wins."""
+    Args:
+        of: The number.
+        parity: 0 for even ones, 1 for odd ones.
+        past: How far past these: 0.5 for the ties that one of each wins.
+        sign: The sign that the number must have; 0 if it may have either.
+    """
 
     def off(values: Values) -> Reals:
         number = of.of(values)
-        is_other = np.sign(number) != sign
-        return np.asarray(_off_tie(of).of(values) + np.floor(np.abs(number)) % 2 + is_other)
+        apart = np.abs((number - past - parity + 1) % 2 - 1)
+        is_other = (sign != 0) & (np.sign(number) != sign)
+        return np.where(np.abs(number) < _TELLING, apart + is_other, 1.0)
 
     return Quantity(off)
 
+
+_PARITIES = ((0, "even"), (1, "odd"))
 
 _FIRST = _at(0)
 _SIZE = Quantity(lambda v: np.abs(v[0]), lambda r: r[0].magnitude())
@@ -531,13 +528,15 @@ def _exponential(call: Call) -> Iterator[Piece]:
 
 def _rounding(call: Call) -> Iterator[Piece]:
     is_round = call.node.op_type == "Round"
-    yield Piece("of a whole number", _fraction(_FIRST), 0, 0, (1.0, -1.0), unless="fewer")
+    for parity, word in _PARITIES:
+        draws = (2.0 - parity, parity - 2.0)
+        yield Piece(f"of an {word} number", _off(_FIRST, parity), 0, 0, draws, unless="fewer")
     yield Piece("of a negative fraction", _part(-1), _LEAST, _INF, (-0.3, -1.7))
     yield Piece("of a positive fraction", _part(1), _LEAST, _INF, (0.3, 1.7))
     if is_round:
         for sign, word in ((1, "positive"), (-1, "negative")):
-            off, ties = _off_tie_toward_zero(_FIRST, sign), (0.5 * sign, 2.5 * sign)
-            yield Piece(f"of a {word} tie", off, 0, 0, ties, unless="alike")
+            off = _off(_FIRST, int(sign < 0), 0.5, sign)  # that the number nearer zero wins
+            yield Piece(f"of a {word} tie", off, 0, 0, (0.5 * sign, 2.5 * sign), unless="alike")
 
 
 def _quantise(call: Call) -> Iterator[Piece]:
@@ -560,8 +559,10 @@ def _quantise(call: Call) -> Iterator[Piece]:
     yield Piece("below its codes", code, -_INF, low - 1, below)
     yield Piece("giving its least code", code, low - 0.4, low + 0.4, ((low - shift) * step,))
     yield Piece("above its codes", code, high + 1, _INF, above)
-    ties = tuple((n + 0.5) * step for n in range(-4, 4))
-    yield Piece("of a tie", _off_tie(code), 0, 0, ties, unless="fewer")
+    share = Quantity(lambda v: v[0] / step)
+    for parity, word in _PARITIES:
+        ties = tuple((n + parity + 0.5) * step for n in range(-4, 4, 2))
+        yield Piece(f"of an {word} tie", _off(share, parity, 0.5), 0, 0, ties, unless="fewer")
 
 
 def _fused(call: Call) -> Iterator[Piece]:

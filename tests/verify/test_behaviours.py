@@ -430,7 +430,8 @@ CASES = [
         Case(f"{op} (x)", name, [[hit]], [miss], never=never)
         for op in ("Floor", "Ceil", "Round")
         for name, hit, miss, never in (
-            ("of a whole number", -2, [0.5], None),
+            ("of an even number", -2, [0.5, 1, -3], None),
+            ("of an odd number", -3, [0.5, 2, -2], None),
             ("of a negative fraction", -0.3, [0.3, -2], POSITIVE),
             ("of a positive fraction", 0.3, [-0.3, 2], NEGATIVE),
         )
@@ -452,12 +453,15 @@ CASES = [
             ("above its codes", 127, 126),
         )
     ),
-    Case(
-        "QuantizeLinear (x, S, Z)",
-        "of a tie",
-        [[0.25], 0.5, 3],
-        [[0.5], 0.5, 3],
-        "float float uint8",
+    *(
+        Case(
+            "QuantizeLinear (x, S, Z)",
+            f"of an {word} tie",
+            [[hit], 0.5, 3],
+            [[0.5, miss], 0.5, 3],
+            "float float uint8",
+        )
+        for word, hit, miss in (("even", 1.25, 0.75), ("odd", 0.75, 1.25))
     ),
     # what onnxruntime fuses
     Case(GEMM, "stopped at 0", [[[-1]], [[1]], [0]], [[[1]], [[1]], [0]]),
