@@ -465,6 +465,12 @@ def _monotonic(function: Callable[[float], Any], read: Sequence[Interval]) -> In
     return Interval(low, high)
 
 
+def _masked(_: NodeProto, read: Sequence[Interval]) -> Interval:
+    """BitwiseAnd: a number that is not negative lets no bit through that it has not."""
+    most = min((each.high for each in read if each.low >= 0), default=math.inf)
+    return ANYTHING if math.isinf(most) else Interval(0.0, most)
+
+
 def _remainder(node: NodeProto, read: Sequence[Interval]) -> Interval:
     """Mod: from zero on, where it has the sign of a positive divisor."""
     number, divisor = read[:2]
@@ -523,6 +529,7 @@ _RULES: Mapping[str, Callable[[NodeProto, Sequence[Interval]], Interval]] = {
     "Sqrt": lambda _, read: _monotonic(np.sqrt, [Interval(max(read[0].low, 0.0), read[0].high)]),
     "Log": lambda _, read: _monotonic(np.log, [Interval(max(read[0].low, 0.0), read[0].high)]),
     "Mod": _remainder,
+    "BitwiseAnd": _masked,
     "Mul": _product,
     "Pow": _power,
     "Div": _quotient,

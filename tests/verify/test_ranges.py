@@ -120,6 +120,8 @@ def run(model: onnx.ModelProto, feeds: dict[str, object]) -> list[Floats]:
         ("s = Sigmoid (x)  c = Greater (s, two)  y = Not (c)", 1, 1),
         ("c = Greater (x, two)  y = Not (c)", 0, 1),
         ("y = IsNaN (x)", 0, 1),
+        ("y = BitwiseAnd (i, far)", 0, 7),
+        ("y = BitwiseAnd (i, last)", *ANYTHING),
     ],
 )  # fmt: skip
 def test_rule(body: str, low: float, high: float) -> None:
