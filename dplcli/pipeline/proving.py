@@ -50,11 +50,11 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import sampling
+from dplcli.pipeline.manners import ODDITIES, DrawSpec, draw
 from dplcli.pipeline.sampling import DeadEndError, Sampler, plain_graphs
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify.check import Execution
-from dplcli.verify.draws import ODDITIES, DrawSpec, draw
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example
     from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Shape, TensorType, Value
-    from dplcli.verify.draws import Manner, Oddity
+    from dplcli.pipeline.manners import Manner, Oddity
     from dplcli.verify.run import Kind, Runner
     from dplcli.verify.values import Outputs
 

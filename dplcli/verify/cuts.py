@@ -32,7 +32,7 @@ from dplcli.verify.coverage import (
     show_inner,
     watch_bodies,
 )
-from dplcli.verify.draws import MOST_TURNS
+from dplcli.verify.draw_specs import MOST_TURNS
 from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
 from dplcli.verify.model import (
     attribute,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from dplcli.verify.behaviours import Call
     from dplcli.verify.check import Execution
     from dplcli.verify.compare import Judge
-    from dplcli.verify.draws import Manner
     from dplcli.verify.float64 import Precision
     from dplcli.verify.values import Array, Feed, Leaf, Outputs
 
@@ -149,7 +148,7 @@ class Feeding:
         what: It, in words.
         feeds: The values that enter, by the original's name.
         expected: What the original computes, by name.
-        manner: How it was drawn; None if the original computes it.
+        is_drawn: Whether it was drawn; else the original computes it.
         taken: Which branch every If takes, by how many others it lies in; empty for those that
             the conditions say.
     """
@@ -157,7 +156,7 @@ class Feeding:
     what: str
     feeds: Mapping[str, Feed]
     expected: Mapping[str, Sequence[Leaf]]
-    manner: Manner | None = None
+    is_drawn: bool = False
     taken: tuple[bool, ...] = ()
 
     def arrays(self, place: Place) -> dict[str, Array]:
@@ -549,7 +548,7 @@ class CutModels:
         model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
         if keeps_casts:
             _keep_casts(model)
-        if feeding.manner is not None:
+        if feeding.is_drawn:
             _bound_loops(model)
         if feeding.taken:
             _take(model, self.ranges[side.place], feeding.taken)
@@ -610,7 +609,7 @@ class CutModels:
         settled = settled_in_bodies(model, lambda name: is_size(name.removeprefix(made_name(""))))
         inner = Known(is_settled=settled.__contains__)
         known = known._replace(is_settled=settled.__contains__)
-        if ran.feeding.manner is None:
+        if not ran.feeding.is_drawn:
             _bound_loops(model)
 
         def see(call: Call) -> None:

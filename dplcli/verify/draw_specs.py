@@ -1,34 +1,30 @@
 """What is known of the values that a place reads, so that others can be drawn which could be there.
 
 What decides over sizes stays as it is. Indices stay within the axis that they choose from, floats
-within what they can be at all (:mod:`dplcli.verify.ranges`). Where a place may bend is told by the
-numbers and words that it holds.
+within what they can be at all (:mod:`dplcli.verify.ranges`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dplcli.analysis.extract import subgraphs
-from dplcli.ir.operators import BOUNDING, MEASURING, PLACE_SLOTS, SIZED_FROM
-from dplcli.verify.draws import DrawSpec
+from dplcli.ir.operators import MEASURING, PLACE_SLOTS, SIZED_FROM
 from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import onnx
     from onnx import NodeProto
 
     from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
+    from dplcli.verify.ranges import Grid
     from dplcli.verify.values import Array
-
-_WIDE = 1e3
-"""How large numbers are drawn that are inputs of the model."""
 
 LARGE_CONSTANT = 16
 """Constants of more elements are weights; smaller ones may be bounds."""
@@ -39,21 +35,41 @@ BOUND_CONSTANT = 1 << 16
 _MOST_BOUND = 2.0**32
 """Larger numbers stand for infinity, as in masks."""
 
-_KNEES = {
-    "HardSigmoid": (-2.5, 2.5, -3.0, 3.0),
-    "HardSwish": (-3.0, 3.0),
-    "Shrink": (0.5,),
-    "ThresholdedRelu": (1.0,),
-}
-"""Where operators bend, which hold no constant that says so."""
-
-_LIMITING = {op for op, _ in PLACE_SLOTS} | {"Equal"}
+_LIMITING = {op for op, _ in PLACE_SLOTS}
 """Operators that say within what whole numbers have to be."""
 
-_TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
+MOST_TURNS = 2_048
+"""How often loops go round at the most on drawn values."""
 
-_ASKING = frozenset({"IsInf", "IsNaN"}) | _TREES
-"""Operators that ask whether a number is finite, or is missing."""
+_LARGE_HALF = 2.0
+"""Up to where numbers of half precision are drawn: their products overflow soon."""
+
+
+@dataclass(frozen=True)
+class DrawSpec:
+    """What is known of a value that is to be drawn.
+
+    Attributes:
+        low: The least that it can be.
+        high: The largest.
+        constants: Numbers that the place holds; those first that tell one model from the other.
+        words: Words that it holds.
+        scale: The largest magnitude that was seen.
+        axis: If it chooses from an axis, how long that is, else 0.
+        is_turns: Whether it says how often a loop goes round.
+        never_zero: Whether something is divided by it, as whole numbers.
+        grid: If only its steps can be there, as of quantised numbers, the steps.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    constants: tuple[float, ...] = ()
+    words: tuple[str, ...] = ()
+    scale: float = 1.0
+    axis: int = 0
+    is_turns: bool = False
+    never_zero: bool = False
+    grid: Grid | None = None
 
 
 def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, DrawSpec]:
@@ -77,27 +93,23 @@ def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str
         turns = name in turning
         if not isinstance(like, np.ndarray) or (name in still and not turns):
             continue
-        held = _Held(of.sides, places)
         interval = of.ranges[0][name]
         axis, is_still = limits.get(name, (0, False))
         grid = of.ranges[0].grid(name, like.ndim)
         is_bounded = interval.low >= 0 and math.isfinite(interval.high)
         if (is_still and not turns and not is_bounded) or grid == "unknown":
             continue
-        is_input = name in of.inputs
+        numbers, words = _held(of.sides, places)
         specs[name] = DrawSpec(
             low=interval.low,
             high=interval.high,
-            constants=held.told_apart(),
+            constants=numbers,
+            words=words,
             scale=_scale(like),
-            wide=_WIDE if is_input else 0.0,
             axis=0 if is_still else axis,
-            words=tuple(held.words),
-            odd_floats=any(node.op_type in _ASKING for p in places for node in p.any_node()),
-            grid=grid,
-            odd=tuple(held.ignored),
             is_turns=turns,
             never_zero=any(n.op_type in {"Div", "Mod"} for p in places for n in p.any_node()),
+            grid=grid,
         )
     return specs
 
@@ -177,70 +189,41 @@ def _scale(like: Array) -> float:
     if like.dtype.kind in "OUSb" or not like.size:
         return 1.0
     wide = np.abs(like.astype(np.float64))
-    return float(wide[np.isfinite(wide)].max(initial=0.0)) or 1.0
+    found = float(wide[np.isfinite(wide)].max(initial=0.0)) or 1.0
+    return min(found, _LARGE_HALF) if like.dtype.itemsize < np.dtype(np.float32).itemsize else found
 
 
-class _Held:
-    """The numbers and words that places hold.
+def _held(
+    sides: tuple[CutSide, CutSide], places: Sequence[Place]
+) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Return the numbers and the words that places hold; first numbers that one model alone has."""
+    counts: tuple[Counter[float], Counter[float]] = Counter(), Counter()
+    words: dict[str, None] = {}
+    for place in places:
+        for side, nodes in zip(sides, place.nodes, strict=True):
+            for told in (each for node in nodes for each in _told(side, node)):
+                if isinstance(told, str):
+                    words[told] = None
+                elif abs(told) <= _MOST_BOUND:
+                    counts[side.place][told] += 1
+    ours, theirs = counts
+    alone = [number for number in ours | theirs if ours[number] != theirs[number]]
+    return tuple(dict.fromkeys([*sorted(alone, key=abs), *ours])), tuple(words)
 
-    Attributes:
-        numbers: The numbers, of either model.
-        words: The words.
-        ignored: Labels that a loss ignores, or that are told from others.
-    """
 
-    def __init__(self, sides: tuple[CutSide, CutSide], places: Sequence[Place]) -> None:
-        self.numbers: tuple[Counter[float], Counter[float]] = Counter(), Counter()
-        self.words: dict[str, None] = {}
-        self.ignored: dict[int, None] = {}
-        for place in places:
-            for side, nodes in zip(sides, place.nodes, strict=True):
-                for node in nodes:
-                    self._add_node(side, node)
-
-    def told_apart(self) -> tuple[float, ...]:
-        """Return the numbers; those first that only one model holds."""
-        ours, theirs = self.numbers
-        alone = [number for number in ours | theirs if ours[number] != theirs[number]]
-        ordered = dict.fromkeys([*sorted(alone, key=abs), *ours])
-        return tuple(number for number in ordered if abs(number) <= _MOST_BOUND)
-
-    def _add_node(self, side: CutSide, node: NodeProto) -> None:
-        self.numbers[side.place].update(_KNEES.get(node.op_type, ()))
-        tensors = [side.wiring.initializers.get(name) for name in node.input]
-        for tensor in filter(None, tensors if node.op_type in BOUNDING else ()):
-            self._add_ends(side, tensor)
-        tensors += [item.t for item in node.attribute if item.HasField("t")]
-        for graph in subgraphs(node):
-            tensors += graph.initializer
-        for tensor in filter(None, tensors):
-            self._add_tensor(side, tensor, tells=node.op_type == "Equal")
-        for item in node.attribute:
-            if node.op_type not in _TREES or item.name == "nodes_values":  # the thresholds
-                if item.name == "ignore_index":
-                    self.ignored[item.i] = None
-                listed = [item.f] if item.HasField("f") else [*item.floats, *item.ints]
-                if item.name == "nodes_values":
-                    listed = [*dict.fromkeys(listed)][:LARGE_CONSTANT]
-                if len(listed) <= LARGE_CONSTANT:
-                    self.numbers[side.place].update(map(float, listed))
-                texts = [item.s] if item.HasField("s") else item.strings
-                self.words |= dict.fromkeys(text.decode("utf-8", "replace") for text in texts)
-
-    def _add_ends(self, side: CutSide, tensor: onnx.TensorProto) -> None:
-        """Add the least and the largest of a vector of bounds."""
-        if LARGE_CONSTANT < np.prod(tensor.dims) <= BOUND_CONSTANT:
-            values = small_values(tensor)
-            if values is not None and values.dtype.kind in "fiu":
-                ends = float(values.min()), float(values.max())
-                self.numbers[side.place].update(ends)
-
-    def _add_tensor(self, side: CutSide, tensor: onnx.TensorProto, *, tells: bool) -> None:
+def _told(side: CutSide, node: NodeProto) -> Iterator[float | str]:
+    """Yield the numbers and words of a node's attributes and small constants."""
+    tensors = [side.wiring.initializers.get(name) for name in node.input]
+    tensors += [item.t for item in node.attribute if item.HasField("t")]
+    for graph in subgraphs(node):
+        tensors += graph.initializer
+    for tensor in filter(None, tensors):
         values = small_values(tensor) if np.prod(tensor.dims) <= LARGE_CONSTANT else None
-        if values is not None and values.dtype.kind == "i" and values.size == 1 and tells:
-            self.ignored[int(values.reshape(-1)[0])] = None
-        if values is not None and values.dtype.kind in "fiu":
-            numbers = values.astype(np.float64).reshape(-1).tolist()
-            self.numbers[side.place].update(numbers)
-        elif values is not None and values.dtype.kind in "OUS":
-            self.words |= dict.fromkeys(map(str, values.reshape(-1)))
+        if values is not None:
+            yield from map(str if values.dtype.kind in "OUS" else float, values.reshape(-1))
+    for item in node.attribute:
+        numbers = [item.f] if item.HasField("f") else [*item.floats, *item.ints]
+        if len(numbers) <= LARGE_CONSTANT:
+            yield from map(float, numbers)
+        for text in [item.s] if item.HasField("s") else item.strings:
+            yield text.decode("utf-8", "replace")

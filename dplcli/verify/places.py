@@ -53,13 +53,12 @@ from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
 from dplcli.verify.cuts import CutModels, Feeding, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
-from dplcli.verify.draws import Manner, draw
 from dplcli.verify.float64 import Exact
 from dplcli.verify.layers import Pair, ValueStream, value_of
 from dplcli.verify.model import attribute, bytes_of, dtype_name
 from dplcli.verify.numbering import content_of
 from dplcli.verify.run import Runner
-from dplcli.verify.search import Search, sizes_of
+from dplcli.verify.search import GENERAL, Search, general_draws, sizes_of
 from dplcli.verify.values import Leaf, RunError, StoppedError, leaves_of
 from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 
@@ -69,7 +68,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
     from dplcli.verify.coverage import PlaceCoverage
-    from dplcli.verify.draws import DrawSpec
+    from dplcli.verify.draw_specs import DrawSpec
     from dplcli.verify.inputs import Reference
     from dplcli.verify.values import Array, Feed, ModelSource, Outputs
     from dplcli.verify.verdict import OutputComparison
@@ -78,9 +77,6 @@ _NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
 
 _INDICES = frozenset({"int32", "int64", "bool"})
 """Types of sizes and places: steps on two ways to one result are easily taken for each other."""
-
-_MANNERS: tuple[Manner, ...] = ("mixed", "ties", "wide", "flat")
-"""How it is drawn first, for many places at once."""
 
 _HELD = 1 << 29
 """How many bytes of the original's values are held at once; one place may need more."""
@@ -798,7 +794,7 @@ class _Places(CutModels):
         """Tell whether the original's own last bits may excuse a difference."""
         if all(node.op_type in UNROUNDED for node in place.nodes[0]):
             return False
-        return feeding.manner is not None or (place.hides and self._may_round_elsewhere(place))
+        return feeding.is_drawn or (place.hides and self._may_round_elsewhere(place))
 
     def _may_round_elsewhere(self, place: Place) -> bool:
         """Tell whether a difference may be one of rounding to steps.
@@ -884,7 +880,7 @@ class _Places(CutModels):
         limit = limits.get(made_name(name))
         if limit is None or not np.isfinite(limit.max_abs):
             return {}
-        if feeding.manner is not None:  # rows of one number, say, leave nothing but rounding
+        if feeding.is_drawn:  # rows of one number, say, leave nothing but rounding
             limit = Limit(float64.TOO_COARSE * limit.max_abs, np.inf)
         return {name: limit}
 
@@ -987,12 +983,12 @@ class _Places(CutModels):
             seen: What it computes.
         """
         failures: dict[Pair, _Failure] = {}
-        for some, manners in self._affordable(places, seen):
+        for some, count in self._affordable(places, seen):
             # What places read that look past cuts is not among what was seen.
             if names := [n for place in some for n in place.reads if n not in seen.feeds]:
                 more = _fed_as(self.stream.values(names))
                 seen = replace(seen, feeds={**seen.feeds, **more})
-            specs, feedings = self._feedings(some, seen, manners)
+            specs, feedings = self._feedings(some, seen, count)
             failures |= self._drawn(some, feedings, seen)
             for place in some:
                 failures |= self._sought(place, seen, specs, failures)
@@ -1014,27 +1010,13 @@ class _Places(CutModels):
         return failures
 
     def _feedings(
-        self, places: Sequence[Place], seen: Feeding, manners: Sequence[Manner]
+        self, places: Sequence[Place], seen: Feeding, count: int
     ) -> tuple[Mapping[str, DrawSpec], list[Feeding]]:
-        """Return what is known of the values to draw, and a draw of each manner."""
+        """Return what is known of the values to draw, and some draws for all places."""
         specs = draw_specs(self, places, seen)
         self.axes |= {name: spec.axis for name, spec in specs.items() if spec.axis}
-        feedings = [
-            Feeding(
-                _MANNER_WORDS[manner],
-                {
-                    name: np.asarray(draw(name + "+" * again, value, specs[name], manner))
-                    if name in specs and isinstance(value, np.ndarray)
-                    else value
-                    for name, value in seen.feeds.items()
-                },
-                {},
-                manner,
-            )
-            for at, manner in enumerate(manners)
-            for again in [manners[:at].count(manner)]
-        ]
-        return specs, feedings
+        drawn = general_draws(seen.feeds, specs, count)
+        return specs, [Feeding(_DRAWN, fed, {}, is_drawn=True) for fed in drawn]
 
     def _sought(
         self,
@@ -1073,8 +1055,8 @@ class _Places(CutModels):
             return None
         self.left_to_search -= work
         self.coverage.pop(place.pair.candidate, None)
-        specs, feedings = self._feedings([wider], seen, _MANNERS)
-        fed = [Feeding(_COMPUTED, seen.feeds, {}, "mixed"), *feedings]
+        specs, feedings = self._feedings([wider], seen, GENERAL)
+        fed = [Feeding(_COMPUTED, seen.feeds, {}, is_drawn=True), *feedings]
         self.wider[place.pair.candidate] = wider
         found = self._drawn([wider], fed, seen)
         if found or self._sought(wider, seen, specs, found):
@@ -1108,7 +1090,7 @@ class _Places(CutModels):
             if failures or not drawn:
                 break
             self.left_to_search -= work * len(drawn)
-            feedings = [Feeding(_SEARCHED, fed, {}, "mixed") for fed in drawn]
+            feedings = [Feeding(_DRAWN, fed, {}, is_drawn=True) for fed in drawn]
             failures = self._drawn([place], feedings, seen)
         return failures
 
@@ -1139,7 +1121,7 @@ class _Places(CutModels):
             if feeds is not None:
                 self.left_to_search -= work
                 what = f"fed with a size of {size:,} instead of {before:,}"
-                feedings.append(Feeding(what, {**seen.feeds, **feeds}, {}, "mixed"))
+                feedings.append(Feeding(what, {**seen.feeds, **feeds}, {}, is_drawn=True))
         return self._drawn([place], feedings, seen)
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
@@ -1165,8 +1147,7 @@ class _Places(CutModels):
                     continue
                 feeding = replace(drawn, expected={place.pair.original: expected})
                 if isinstance(given, RunError):
-                    # An index from the other end may be refused.
-                    if drawn.manner != "wide" and not self._is_only_unsupported(place, feeding):
+                    if not self._is_only_unsupported(place, feeding):
                         reason = f"{feeding.what}: onnxruntime does not run it: {given}"
                         failures[place.pair] = _Failure(reason, is_drawn=True)
                 elif failure := self._judged_draw(place, feeding, given):
@@ -1240,13 +1221,13 @@ class _Places(CutModels):
 
     def _affordable(
         self, places: Sequence[Place], seen: Feeding
-    ) -> Iterator[tuple[list[Place], Sequence[Manner]]]:
-        """Yield which places to run on which draws, within the work that is left.
+    ) -> Iterator[tuple[list[Place], int]]:
+        """Yield which places to run on how many draws, within the work that is left.
 
         Of places of one kind that the inputs show, one is enough, unless their weights differ: a
         wrong one shows on no input if it weighs what is zero there.
         """
-        together: dict[Sequence[Manner], list[Place]] = {}
+        together: dict[int, list[Place]] = defaultdict(list)
         kinds: dict[object, Pair] = {}
         for narrow in places:
             kind, sight = self._kind(narrow), self.sights[narrow.pair.candidate]
@@ -1259,16 +1240,16 @@ class _Places(CutModels):
                 continue
             kinds.setdefault(kind, narrow.pair)
             work = self._work(place, seen) * (1 + len(self._ways(place)))
-            manners = _MANNERS if work * len(_MANNERS) <= self.left else _MANNERS[:1]
+            count = GENERAL if work * GENERAL <= self.left else 1
             if work > self.left and is_shown:
-                yield [place], ()
+                yield [place], 0
                 continue
-            self.left -= work * len(manners)
+            self.left -= work * count
             if place.without:
-                yield [place], manners
+                yield [place], count
             else:
-                together.setdefault(manners, []).append(place)
-        yield from ((some, manners) for manners, some in together.items())
+                together[count].append(place)
+        yield from ((some, count) for count, some in together.items())
 
     def _kind(self, place: Place) -> object:
         """Return what two places share that differ in weights alone."""
@@ -1309,7 +1290,7 @@ _SIDES = ("original", "candidate")
 
 _COMPUTED = "fed what the original computes"
 
-_SEARCHED = "fed numbers drawn for what it may do"
+_DRAWN = "fed drawn values"
 
 
 def _made_in(place: Place) -> tuple[set[str], set[str]]:
@@ -1318,12 +1299,6 @@ def _made_in(place: Place) -> tuple[set[str], set[str]]:
     return ours, theirs
 
 
-_MANNER_WORDS: dict[Manner, str] = {
-    "mixed": "fed drawn values",
-    "ties": "fed numbers of which many are equal",
-    "wide": "fed numbers from tiny to large",
-    "flat": "fed rows of one number each",
-}
 _BRANCH = {True: "then-branch", False: "else-branch"}
 
 
@@ -1394,7 +1369,7 @@ def _reach(place: Place, seen: Feeding) -> str:
 
 def _at(found: OutputComparison, feeding: Feeding, place: Place) -> str:
     """Say what was fed where a difference is largest: single values, and those of that shape."""
-    if found.worst_index is None or feeding.manner is None:
+    if found.worst_index is None or not feeding.is_drawn:
         return ""
     shown = []
     for name, array in feeding.arrays(place).items():

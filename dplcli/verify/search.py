@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from dplcli.shapes.terms import Term
-from dplcli.verify.draws import MOST_TURNS, draw
+from dplcli.verify.draw_specs import MOST_TURNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dplcli.shapes.knowledge import Knowledge
     from dplcli.shapes.terms import Number
     from dplcli.verify.coverage import Met, PlaceCoverage
-    from dplcli.verify.draws import DrawSpec
+    from dplcli.verify.draw_specs import DrawSpec
     from dplcli.verify.values import Array, Feed
 
 _LIMITS = (2.0**24, 2.0**53, 2.0**31, 2.0**62, 2.0**63, -(2.0**31), -(2.0**62), 3e9)
@@ -62,8 +62,26 @@ _ROWS_EACH = 4
 _FEW_HELD = 8
 """Through how many constants of a place numbers are sought that reach a piece behind them."""
 
-_WORD = "alpha"
-"""A word that no place need know."""
+_WORDS = ("alpha", "", "GAMMA delta", "é")
+"""Words that no place need know."""
+
+AS_SEEN: tuple[float, ...] = ()
+"""The group of numbers as large as those that were seen; of codes and indices, all that there
+are."""
+
+_GENERAL = (
+    AS_SEEN,
+    _SIZES,
+    (0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5),
+    tuple(sign * 2.0**power for power in (-30, -20, -10, -3, 0, 3, 6, 10) for sign in (1, -1)),
+)
+"""What is drawn of every place, whatever it may do: numbers as they were seen, rows of one number
+each, numbers of which many are equal, and numbers from tiny to large."""
+
+_FEW_CODES = 1 << 16
+"""Of up to so many whole numbers each is as likely as another."""
+
+_PLAIN_WHOLE = 9
 
 _BATCH, _MOST_BATCH = 8, 256
 """How many draws there are at once; at most, where many rows are to be chosen."""
@@ -202,6 +220,28 @@ class Search:
         )
 
 
+def general_draws(
+    seen: Mapping[str, Feed], specs: Mapping[str, DrawSpec], count: int
+) -> list[dict[str, Feed]]:
+    """Return draws for many places at once, whatever they may do.
+
+    Args:
+        seen: What the original computes there.
+        specs: What may be drawn, and what is known of it.
+        count: How many, of as many as there are.
+    """
+    likes = {name: value for name in specs if isinstance(value := seen[name], np.ndarray)}
+    wanted = Wanted(_GENERAL)
+    return [
+        {**seen, **drawn_for(wanted, likes, specs, number)}
+        for number in range(min(count, GENERAL))
+    ]
+
+
+GENERAL = len(_GENERAL)
+"""How many draws there are for many places at once."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What to draw for.
@@ -259,7 +299,9 @@ class _Draw:
         of_rows = (*shape[:-1], 1) if shape and self.number % _ROWS_EACH == 1 else shape
         numbers = [n for n in self.group if not most < abs(n) < math.inf] or [0.0]
         values = np.broadcast_to(self.rng.choice(numbers, of_rows), shape)
-        if len(self.group) > 1:
+        if not self.group:
+            values = self.rng.normal(size=shape) * (self.spec.scale / 2)
+        elif len(self.group) > 1:
             moved = 1 + self.rng.normal(size=shape) * _MOVED
             values = np.where(self.chance(_ODD_ONES), values * moved, values)
         if self.beside is not None:
@@ -277,12 +319,13 @@ class _Draw:
         if rows := [row for row in self.rows if low <= row <= high]:
             return _cycled(rows, self.like, self.number)
         shape, few = self.like.shape, (0, 2) if self.number % 2 else (-1, 2)
-        numbers = [int(n) for n in self.group if math.isfinite(n)] or [low]
-        if self.spec.axis:
+        group = _COUNTS if self.spec.is_turns and not self.group else self.group
+        numbers = [int(n) for n in group if math.isfinite(n)] or self._any_of(low, high)
+        if self.spec.axis and group:
             numbers = [n for n in numbers if low <= n <= high] or [*range(min(high + 1, _FEW_ROWS))]
-        some = np.array(numbers, dtype=object)
-        values = some[self.rng.integers(0, some.size, shape)]
-        if len(self.group) > 1 or self.number % 2:
+        chosen = self.rng.integers(0, len(numbers), shape)
+        values = np.array([*map(int, numbers)], dtype=object)[chosen]
+        if len(group) > 1 or self.number % 2:
             values = values + self.rng.integers(-1, 2, shape).astype(object)
         if self.beside is not None:
             near = self.beside.astype(object) + self.rng.integers(*few, shape).astype(object)
@@ -292,6 +335,12 @@ class _Draw:
         if self.spec.never_zero:
             flat = [n or max(low, 1) for n in flat]
         return np.array(flat, dtype=object).reshape(shape).astype(self.like.dtype)
+
+    def _any_of(self, low: int, high: int) -> Sequence[int]:
+        """Return whole numbers that are plain: all, if they are few."""
+        if high - low < _FEW_CODES:
+            return range(max(low, 0) if self.spec.axis else low, high + 1)
+        return range(max(low, -_PLAIN_WHOLE), min(high, _PLAIN_WHOLE) + 1) or [low]
 
     def _ends(self) -> tuple[int, int]:
         """Return the least and the largest whole number that there can be."""
@@ -323,7 +372,7 @@ def drawn_for(
     drawn = {}
     for name, like in likes.items():
         rng = np.random.default_rng([crc32(name.encode()), number])
-        beside = None if number % 2 else first.get(like.dtype)
+        beside = None if number % 2 or not group else first.get(like.dtype)
         if beside is not None and beside.shape != like.shape:
             beside = rng.choice(beside.reshape(-1), like.shape) if beside.size else None
         values = _drawn(
@@ -339,8 +388,8 @@ def _drawn(draw_: _Draw, wanted: Wanted) -> Array:
     if like.dtype.kind in "OUS":
         if draw_.beside is not None:
             return _respelt(draw_, draw_.beside)
-        known = dict.fromkeys([*wanted.words, *draw_.spec.words, _WORD])
-        spelt = [way(word) for word in known for way in (str, str.upper, str.lower, str.title)]
+        known = dict.fromkeys([*wanted.words, *draw_.spec.words, *_WORDS])
+        spelt = [way(word) for word in known for way in _SPELT]
         return _cycled([*dict.fromkeys(spelt)], like, number)
     if like.dtype.kind == "b":
         # By chance, not in turn: else truth values would keep step with the numbers beside them.
@@ -348,6 +397,10 @@ def _drawn(draw_: _Draw, wanted: Wanted) -> Array:
     if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
         return draw_.whole()
     return draw_.floats(wanted.most)
+
+
+_SPELT = (str, str.upper, str.lower, str.title, "one{0}two{0}{0}three".format)
+"""Ways to write a word: the last one is split there."""
 
 
 def _respelt(draw_: _Draw, beside: Array) -> Array:
@@ -437,6 +490,8 @@ class Sizes:
             specs: What may be drawn.
         """
         feeds: dict[str, Array] = {}
+        likes: dict[str, Array] = {}
+        open_specs: dict[str, DrawSpec] = {}
         for name, array in self.arrays.items():
             shape = _all_evaluated(self.shapes[name], sizes)
             count = -1 if shape is None else math.prod(shape)
@@ -447,18 +502,17 @@ class Sizes:
             if numbers is not None and count == len(numbers):
                 feeds[name] = np.array(numbers).reshape(shape).astype(array.dtype)
             elif name in specs and not specs[name].is_turns:
-                spec = replace(specs[name], constants=())
+                spec = specs[name]
                 if spec.axis == before:
                     spec = replace(spec, axis=max(1, min(sizes.values())))
-                like = np.zeros(shape, array.dtype)
-                feeds[name] = np.asarray(draw(name, like, spec, "mixed"))
+                likes[name], open_specs[name] = np.zeros(shape, array.dtype), spec
             elif shape == array.shape:
                 feeds[name] = array
             elif not count:
                 feeds[name] = np.zeros(shape, array.dtype)
             else:
                 return None
-        return feeds
+        return feeds | drawn_for(Wanted([AS_SEEN]), likes, open_specs, 0)
 
 
 def sizes_of(arrays: Mapping[str, Array], graph: Graph, known: Knowledge) -> Sizes | None:
