@@ -1,20 +1,15 @@
-"""Values that tell: what a place is fed beyond what the model computes there.
+"""Numbers that graphs are fed when rules are tried.
 
-Random numbers of one size say little. Models part at ties, at zero, at the bounds that they hold,
-far from zero, and where a whole row is one number. So there are several manners of drawing, each
-for all values of a place at once:
+Random numbers of one size say little. Graphs part at ties, at zero, at the bounds that they hold,
+far from zero, and where a whole row is one number. So there are several manners of drawing:
 
 - *mixed*: a little of everything, element by element;
 - *ties*: few numbers, halves among them, so that many are equal;
-- *bounds*: on, just below and just above a constant that the place holds; *second* and *third*
+- *bounds*: on, just below and just above a constant that the graph holds; *second* and *third*
   take other constants;
-- *wide*: from tiny to large, indices from the other end of the axis, too;
+- *wide*: from tiny to large;
 - *flat*: each row one number, the first row zero;
-- *tiny*: near zero, as far as the smallest constant that the place holds;
-- *negative*, *positive*, *zeros*: all of one sign, or zero.
-
-Rules are tried on more (`dplcli.pipeline.proving`), in which models part that are alike elsewhere:
-
+- *tiny*: near zero, as far as the smallest constant that the graph holds;
 - *edges*: the ends of the type, powers of two, what nearly overflows or underflows;
 - *nan*, *inf*, *zero_sign*: numbers among which some are none, are infinite, or are zeros of
   either sign.
@@ -33,26 +28,21 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dplcli.verify.ranges import Grid
     from dplcli.verify.values import Array
 
 Oddity = Literal["edges", "nan", "inf", "zero_sign"]
-Sign = Literal["negative", "positive", "zeros"]
-Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny", Sign, Oddity]
-
-_SIGNS: Mapping[Manner, int] = {"negative": -1, "positive": 1, "zeros": 0}
+Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny", Oddity]
 
 MANNERS: tuple[Manner, ...] = (
     *("mixed", "ties", "bounds", "wide"),
     *("flat", "tiny", "second", "third"),
-    *_SIGNS,
 )
 """Those that tell most come first."""
 
 ODDITIES: tuple[Oddity, ...] = ("edges", "nan", "inf", "zero_sign")
 """Those in which only the ends of a type, or what is no number, tell."""
 
-_SEEDS = (*MANNERS[: -len(_SIGNS)], *ODDITIES, *_SIGNS)
+_SEEDS = (*MANNERS, *ODDITIES)
 _ODD: Mapping[Manner, tuple[float, ...]] = {
     "nan": (math.nan,),
     "inf": (math.inf, -math.inf),
@@ -61,16 +51,6 @@ _ODD: Mapping[Manner, tuple[float, ...]] = {
 
 _BOUNDS: Mapping[Manner, int] = {"bounds": 0, "second": 1, "third": 2}
 """Which of the constants to stay near."""
-
-_TURNS: Mapping[Manner, int] = {
-    "mixed": 2,
-    "ties": 1,
-    "wide": 40,
-    "flat": 0,
-    "tiny": 3,
-    **dict.fromkeys(_SIGNS, 1),
-}
-"""How often a loop goes round."""
 
 _ONE: Mapping[Manner, tuple[int, int]] = {
     "mixed": (0, 1),
@@ -81,13 +61,8 @@ _ONE: Mapping[Manner, tuple[int, int]] = {
 }
 """For a single whole number: which constant, and what to add to it."""
 
-MOST_TURNS = 2_048
-"""How often loops go round at the most on drawn values."""
-
-_FEW_TURNS, _MORE_TURNS = 7, 2
-
 _WIDER = 8.0
-"""How many times as large as what was seen *wide* values are, inside a model."""
+"""How many times as large as plain numbers *wide* ones are at the least."""
 
 _WORDS = ("alpha", "Beta", "GAMMA delta", "", "42", "é")
 _OPPOSITE, _HALF = 0.2, 0.5  # shares of the elements
@@ -101,22 +76,15 @@ _FEW_CODES = 1 << 16
 
 @dataclass(frozen=True)
 class DrawSpec:
-    """What is known of a value that is to be drawn.
+    """What numbers are to be drawn.
 
     Attributes:
-        low: The least that it can be.
+        low: The least.
         high: The largest.
-        constants: Numbers that the place compares it with, or bounds it by; those first that tell
-            one model from the other.
-        scale: The largest magnitude to draw in a plain manner.
-        wide: The largest magnitude that there may be at the least, in a wide manner.
-        axis: If it chooses from an axis, how long that is, else 0.
-        words: If it is text, words that the place knows.
-        is_turns: Whether it says how often a loop goes round.
-        never_zero: Whether something is divided by it, as whole numbers.
-        grid: If only its steps can be there, as of quantised numbers, the steps.
-        odd_floats: Whether something asks for NaN or infinities.
-        odd: Whole numbers that mean something else than an index, as a label that is ignored.
+        constants: Numbers that the graph holds.
+        scale: The largest magnitude in a plain manner.
+        wide: The largest magnitude in a wide manner.
+        never_zero: Whether something is divided by them, as whole numbers.
     """
 
     low: float = -math.inf
@@ -124,42 +92,28 @@ class DrawSpec:
     constants: tuple[float, ...] = ()
     scale: float = 1.0
     wide: float = 0.0
-    axis: int = 0
-    words: tuple[str, ...] = ()
-    is_turns: bool = False
     never_zero: bool = False
-    grid: Grid | None = None
-    odd_floats: bool = False
-    odd: tuple[int, ...] = ()
 
 
-def draw(  # noqa: PLR0911  # a way for each kind of type
-    name: str, like: Array, spec: DrawSpec, manner: Manner
-) -> Array:
+def draw(name: str, like: Array, spec: DrawSpec, manner: Manner) -> Array:
     """Return other values of the type and shape of *like*, always the same ones.
 
     Args:
         name: The value, which gives the seed.
-        like: What the original computes there.
-        spec: What is known of it.
+        like: A value.
+        spec: What to draw.
         manner: How to draw.
     """
     rng = np.random.default_rng([crc32(name.encode()), _SEEDS.index(manner)])
     shape = like.shape
     if like.dtype.kind in "OUS":
-        words = [*_WORDS, *spec.words, *(word.upper() for word in spec.words)]
-        words += [f"one{word}two{word}{word}three" for word in spec.words]  # to be split there
         start = _SEEDS.index(manner) * like.size  # all of them come up, in few elements, too
-        places = (start + np.arange(like.size)) % len(words)
-        return rng.permutation(np.array(words, dtype=object)[places]).reshape(shape)
-    if like.dtype.kind == "b" and (spec.low > 0 or spec.high < 1):
-        return np.full(shape, spec.low > 0)
+        places = (start + np.arange(like.size)) % len(_WORDS)
+        return rng.permutation(np.array(_WORDS, dtype=object)[places]).reshape(shape)
     if like.dtype.kind == "b":
         if like.size == 1:
             return np.full(shape, _SEEDS.index(manner) % 2 == 0)
         return rng.random(shape) < {"wide": 1.0, "flat": 0.0}.get(manner, _HALF)
-    if spec.is_turns:
-        return np.full(shape, _turns(spec, manner), like.dtype)
     if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
         return (_whole_edges if manner == "edges" else _whole)(rng, like, spec, manner)
     if manner in ODDITIES:
@@ -168,15 +122,10 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     is_finest = manner == "tiny" and like.dtype == np.float64
     if like.dtype.itemsize < np.dtype(np.float32).itemsize:  # products overflow soon
         spec = replace(spec, scale=min(spec.scale, _LARGE_HALF / _WIDER), wide=_LARGE_HALF)
-    values = _real(rng, shape, spec, "mixed" if is_finest else manner)
-    values = np.clip(values, spec.low, spec.high)
-    if spec.grid is not None:
-        step, low, high = spec.grid
-        values = np.clip(np.round(values / step) * step, low, high)
+    values = np.clip(_real(rng, shape, spec, "mixed" if is_finest else manner), spec.low, spec.high)
     info = ml_dtypes.finfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     most = float(info.max) / 4
-    bounded: Array = np.clip(values, -most, most).astype(like.dtype)
-    return _with_odd_floats(rng, bounded, manner) if spec.odd_floats else bounded
+    return np.asarray(np.clip(values, -most, most).astype(like.dtype))
 
 
 def _odd_floats(rng: np.random.Generator, like: Array, manner: Manner) -> Array:
@@ -193,25 +142,6 @@ def _odd_floats(rng: np.random.Generator, like: Array, manner: Manner) -> Array:
     return np.asarray(rng.choice(ends, like.shape) * signs).astype(like.dtype)
 
 
-def _with_odd_floats(rng: np.random.Generator, values: Array, manner: Manner) -> Array:
-    """Put NaN and infinities among floats, in two manners."""
-    odd = np.array([math.nan, 0.0, math.inf, math.nan, -math.inf], values.dtype)
-    if manner == "wide":
-        return np.where(rng.random(values.shape) < _OPPOSITE, rng.choice(odd, values.shape), values)
-    if manner == "third":  # in every column, in few rows, too
-        return np.resize(odd, values.shape)
-    return values
-
-
-def _turns(spec: DrawSpec, manner: Manner) -> int:
-    """Return how often a loop is to go round: a few times, or just more often than a constant."""
-    if manner in _TURNS:
-        return _TURNS[manner]
-    bounds = [int(c) for c in spec.constants if c == int(c) and 0 < c <= MOST_TURNS - _MORE_TURNS]
-    number = _BOUNDS[manner]
-    return bounds[number] + _MORE_TURNS if number < len(bounds) else _FEW_TURNS + number
-
-
 def _real(
     rng: np.random.Generator, shape: tuple[int, ...], spec: DrawSpec, manner: Manner
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -225,8 +155,8 @@ def _real(
         values.reshape(-1)[::3] = chosen  # on it in every column, in few rows, too
         return values
     match manner:
-        case "ties" | "negative" | "positive" | "zeros":
-            return _SIGNS[manner] * np.abs(plain) if manner in _SIGNS else ties
+        case "ties":
+            return ties
         case "wide":
             most = max(_WIDER * spec.scale, spec.wide, 2 * _LEAST)
             sizes = 2.0 ** rng.uniform(math.log2(_LEAST), math.log2(most), shape)
@@ -266,17 +196,12 @@ def _rows(
 
 
 def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner) -> Array:
-    """Return whole numbers: indices, or any that the type has."""
+    """Return whole numbers that the type has."""
     info = ml_dtypes.iinfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     least, most = max(int(info.min) + (info.min < 0), -(2**62)), min(int(info.max), 2**62)
     low = least if math.isinf(spec.low) else max(least, math.ceil(spec.low))
     high = most if math.isinf(spec.high) else min(most, math.floor(spec.high))
-    if spec.axis:
-        # -axis is legal, its magnitude is not.
-        low, high = max(low, 1 - spec.axis if manner == "wide" else 0), min(high, spec.axis - 1)
-        low = min(low, high)
-        values = rng.integers(low, high + 1, like.shape)
-    elif manner == "wide":
+    if manner == "wide":
         bits = min(_LARGEST_WHOLE, int(most).bit_length())
         sizes = np.round(2.0 ** rng.uniform(0, bits, like.shape)).astype(np.int64)
         values = np.where(rng.random(like.shape) < _HALF, -sizes, sizes)
@@ -287,10 +212,7 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
     else:
         spread = 3 if manner in {"ties", "flat"} else 9
         one = (*like.shape[:-1], 1) if manner == "flat" and like.ndim else like.shape
-        ends = {"negative": (-spread, 0), "positive": (1, spread), "zeros": (0, 1)}
-        values = np.broadcast_to(
-            rng.integers(*ends.get(manner, (-spread, spread)), one), like.shape
-        )
+        values = np.broadcast_to(rng.integers(-spread, spread, one), like.shape)
     bounds = [c for c in spec.constants if low <= c <= high and c == int(c)]
     if like.size == 1 and bounds and manner in _ONE:
         which, step = _ONE[manner]
@@ -302,9 +224,6 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
         close = rng.choice(chosen, like.shape) + rng.integers(-2, 3, like.shape)
         values = np.where(rng.random(like.shape) < _HALF, close, values)
     values = np.clip(values, low, high)
-    odd = [number for number in spec.odd if least <= number <= most]
-    if odd and manner != "ties":
-        values = np.where(rng.random(like.shape) < _OPPOSITE, rng.choice(odd, like.shape), values)
     if spec.never_zero:
         values = np.where(values == 0, np.clip(1, low, high), values)
     return values.astype(like.dtype)

@@ -78,10 +78,14 @@ _GENERAL = (
 """What is drawn of every place, whatever it may do: numbers as they were seen, rows of one number
 each, numbers of which many are equal, and numbers from tiny to large."""
 
+GENERAL = len(_GENERAL)
+"""How many draws there are for many places at once."""
+
 _FEW_CODES = 1 << 16
 """Of up to so many whole numbers each is as likely as another."""
 
 _PLAIN_WHOLE = 9
+"""Of more, those up to here in magnitude are."""
 
 _BATCH, _MOST_BATCH = 8, 256
 """How many draws there are at once; at most, where many rows are to be chosen."""
@@ -228,18 +232,11 @@ def general_draws(
     Args:
         seen: What the original computes there.
         specs: What may be drawn, and what is known of it.
-        count: How many, of as many as there are.
+        count: How many, of `GENERAL`.
     """
     likes = {name: value for name in specs if isinstance(value := seen[name], np.ndarray)}
     wanted = Wanted(_GENERAL)
-    return [
-        {**seen, **drawn_for(wanted, likes, specs, number)}
-        for number in range(min(count, GENERAL))
-    ]
-
-
-GENERAL = len(_GENERAL)
-"""How many draws there are for many places at once."""
+    return [{**seen, **drawn_for(wanted, likes, specs, number)} for number in range(count)]
 
 
 @dataclass(frozen=True)
@@ -320,11 +317,14 @@ class _Draw:
             return _cycled(rows, self.like, self.number)
         shape, few = self.like.shape, (0, 2) if self.number % 2 else (-1, 2)
         group = _COUNTS if self.spec.is_turns and not self.group else self.group
-        numbers = [int(n) for n in group if math.isfinite(n)] or self._any_of(low, high)
+        numbers: Sequence[int] = [int(n) for n in group if math.isfinite(n)]
+        numbers = numbers or self._any_of(low, high)
         if self.spec.axis and group:
             numbers = [n for n in numbers if low <= n <= high] or [*range(min(high + 1, _FEW_ROWS))]
         chosen = self.rng.integers(0, len(numbers), shape)
-        values = np.array([*map(int, numbers)], dtype=object)[chosen]
+        values = np.array([numbers[int(at)] for at in np.ravel(chosen)], dtype=object).reshape(
+            shape
+        )
         if len(group) > 1 or self.number % 2:
             values = values + self.rng.integers(-1, 2, shape).astype(object)
         if self.beside is not None:
@@ -337,9 +337,11 @@ class _Draw:
         return np.array(flat, dtype=object).reshape(shape).astype(self.like.dtype)
 
     def _any_of(self, low: int, high: int) -> Sequence[int]:
-        """Return whole numbers that are plain: all, if they are few."""
+        """Return whole numbers that are plain: all places of an axis, all codes of a small type."""
+        if self.spec.axis:
+            return range(max(low, 0), high + 1)
         if high - low < _FEW_CODES:
-            return range(max(low, 0) if self.spec.axis else low, high + 1)
+            return range(low, high + 1)
         return range(max(low, -_PLAIN_WHOLE), min(high, _PLAIN_WHOLE) + 1) or [low]
 
     def _ends(self) -> tuple[int, int]:

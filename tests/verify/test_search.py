@@ -14,9 +14,18 @@ from onnx.reference import ReferenceEvaluator
 
 from dplcli.shapes import Knowledge
 from dplcli.verify.coverage import Known, PlaceCoverage, calls_of, show_inner
-from dplcli.verify.draws import MANNERS, DrawSpec, draw
+from dplcli.verify.draw_specs import DrawSpec
 from dplcli.verify.ranges import Grid
-from dplcli.verify.search import Search, Sizes, Wanted, climbed, drawn_for, sizes_of
+from dplcli.verify.search import (
+    GENERAL,
+    Search,
+    Sizes,
+    Wanted,
+    climbed,
+    drawn_for,
+    general_draws,
+    sizes_of,
+)
 from tests.helpers import model_from_text
 
 if TYPE_CHECKING:
@@ -361,7 +370,6 @@ def test_sizes_are_drawn_as_other_values_are() -> None:
     assert one is not None
     assert other is not None
     assert all(np.array_equal(one[name], other[name]) for name in one)
-    assert np.array_equal(one["x"], draw("x", one["x"], DrawSpec(), "mixed"))
 
 
 # Scalars.
@@ -382,12 +390,63 @@ def test_a_scalar_stays_an_array_in_a_climb() -> None:
     assert isinstance(moved["x"], np.ndarray)
 
 
-@pytest.mark.xfail(reason="numpy makes a number of an array without axes")
-def test_a_scalar_stays_an_array_in_plain_draws() -> None:
-    """Of whatever type."""
-    found = {
-        (dtype, manner): draw("x", np.ones((), dtype), DrawSpec(constants=(3.0,)), manner)
-        for dtype in ("float32", "int64", "bool")
-        for manner in MANNERS
-    }
-    assert {type(value) for value in found.values()} == {np.ndarray}
+# Draws for many places at once.
+
+
+def general(like: Array, **known: Any) -> list[Array]:  # noqa: ANN401  # as DrawSpec takes them
+    """Return what is drawn for one value."""
+    drawn = general_draws({"x": like}, {"x": DrawSpec(**known)}, GENERAL)
+    return [np.asarray(fed["x"]) for fed in drawn]
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
+def test_first_as_large_as_what_was_seen(scale: float) -> None:
+    """Then rows of one number each, then few numbers, then from tiny to large."""
+    plain, rows, few, spread = general(f32(40, 50), scale=scale)
+    assert 0.4 * scale < plain.std() < 0.6 * scale
+    close = np.isclose(rows, np.sort(rows, axis=1)[:, 25:26], rtol=0.3)
+    assert close.mean() > 0.9
+    assert max(np.unique(few, return_counts=True)[1]) > 50
+    assert np.abs(spread[spread != 0]).min() < 1e-6
+    assert np.abs(spread).max() > 500
+
+
+def test_all_codes_of_a_small_type() -> None:
+    """Each is as likely as another."""
+    assert {*general(np.zeros((200, 50), np.uint8))[0].reshape(-1).tolist()} == {*range(256)}
+
+
+@pytest.mark.parametrize("axis", [1, 2, 7, 70_000])
+def test_all_indices_of_an_axis(axis: int) -> None:
+    """None lies beyond."""
+    found = general(np.zeros((40, 50), np.int64), axis=axis)
+    assert found[0].min() >= 0
+    assert all(-axis <= one.min() <= one.max() < axis for one in found)
+    assert axis > 7 or {*found[0].reshape(-1).tolist()} == {*range(axis)}
+
+
+def test_half_precision_is_drawn_small() -> None:
+    """Its products overflow soon."""
+    assert np.abs(general(np.zeros((40, 50), np.float16), scale=2.0)[0]).max() < 8
+
+
+def test_words_of_a_place_and_others() -> None:
+    """In several spellings; one of them is empty."""
+    found = {word for one in general(np.full(200, "a", object), words=("fast",)) for word in one}
+    assert {"fast", "FAST", "", "onefasttwofastfastthree"} <= found
+
+
+def test_turns_of_a_loop_are_few() -> None:
+    """Each takes time."""
+    found = [int(one) for one in general(np.array(3), is_turns=True)]
+    assert min(found) >= 0
+    assert max(found) <= 2_048
+
+
+def test_each_of_two_values_is_another() -> None:
+    """The same in each run of dpl."""
+    fed = {"x": f32(4, 5), "w": f32(4, 5)}
+    specs = {name: DrawSpec() for name in fed}
+    one, other = (general_draws(fed, specs, 1)[0] for _ in range(2))
+    assert not np.array_equal(np.asarray(one["x"]), np.asarray(one["w"]))
+    assert all(np.array_equal(np.asarray(one[n]), np.asarray(other[n])) for n in fed)
