@@ -31,10 +31,10 @@ from dplcli.errors import VerificationError
 from dplcli.files import temporary_folder
 from dplcli.verify import compare, inputs, run
 from dplcli.verify.accuracy import Sums
+from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
 from dplcli.verify.check import REFERENCE_LEVEL, TIMEOUT, Check
 from dplcli.verify.compare import Judge, Limit
-from dplcli.verify.cuts import ApartJudgement, judge_apart, without_refused
 from dplcli.verify.evidence import Evidence, blindness, save_evidence
 from dplcli.verify.float32 import holds_bfloat16
 from dplcli.verify.layers import CANDIDATE, ORIGINAL
@@ -49,6 +49,7 @@ from dplcli.verify.model import (
 from dplcli.verify.places import judge_places
 from dplcli.verify.power import measure_power, random_warnings, value_warnings
 from dplcli.verify.proof import UnprovedError, prove_same
+from dplcli.verify.refused import without_refused
 from dplcli.verify.run import Runner
 from dplcli.verify.values import (
     BlockCuts,
