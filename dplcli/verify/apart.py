@@ -23,13 +23,13 @@ from dplcli.verify.layers import alone, capture, type_of, value_of
 from dplcli.verify.model import (
     model_of,
 )
-from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dplcli.verify.compare import Judge
+    from dplcli.verify.run import Runner
     from dplcli.verify.values import Feed, Leaf
 
 _ROUNDINGS = 1 << 10

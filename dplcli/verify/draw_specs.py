@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from onnx import NodeProto
 
-    from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
+    from dplcli.verify.cuts import CutModels, CutSide, Place
+    from dplcli.verify.experiment import Experiment, Feeding
     from dplcli.verify.ranges import Grid
     from dplcli.verify.values import Array
 
@@ -72,11 +73,14 @@ class DrawSpec:
     grid: Grid | None = None
 
 
-def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, DrawSpec]:
+def draw_specs(
+    of: CutModels, experiment: Experiment, every: Sequence[Place], seen: Feeding
+) -> dict[str, DrawSpec]:
     """Return the values that may be drawn, and what is known of each.
 
     Args:
-        of: The places of the two models.
+        of: The two models.
+        experiment: Cuts places out.
         every: Those that are to be drawn for.
         seen: What the original computes there.
     """
@@ -86,7 +90,7 @@ def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str
             readers.setdefault(name, []).append(place)
     still = {name for place in every for name in _deciding(of, place, _sizes)}
     turning = {name for place in every for name in _deciding(of, place, _turns)} - still
-    limits = _limits(of, every, seen)
+    limits = _limits(of, experiment, every, seen)
     specs: dict[str, DrawSpec] = {}
     for name, places in readers.items():
         like = seen.feeds.get(name)
@@ -143,7 +147,9 @@ def _deciding(
                     pending += side.wiring.reads[row_]
 
 
-def _limits(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, tuple[int, bool]]:
+def _limits(
+    of: CutModels, experiment: Experiment, every: Sequence[Place], seen: Feeding
+) -> dict[str, tuple[int, bool]]:
     """Return for whole numbers which axis they choose from, and whether they have to stay."""
     limits: dict[str, tuple[int, bool]] = {}
     arrays = (item for place in every for item in seen.arrays(place).items())
@@ -158,7 +164,7 @@ def _limits(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, t
         if not places:
             continue
         cuts = of.cuts_of(side.place, places[0].without)
-        source, _ = of.cut_out(side, places, seen)
+        source, _ = experiment.cut_out(side, places, seen)
         flow = Dataflow(model_of(source), infers=False)
         for info in flow.model.graph.input:
             name = cuts[info.name].original
