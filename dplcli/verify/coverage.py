@@ -34,6 +34,9 @@ _MOST_ROWS = 2048
 _MOST_DRAWS = 24
 """How many numbers to draw are kept of a piece that was met more than once."""
 
+_SPARE = 2
+"""How many more runs are kept that reached a piece."""
+
 _EXCUSED = 1e-9
 """How far a run stayed from a piece if what differed there was excused."""
 
@@ -77,6 +80,7 @@ class Met:
         piece: It, with all numbers to draw that were met.
         distance: How near a run came.
         fed: What that was fed.
+        spare: What a few other runs were fed that reached it: the first may be revoked.
         is_possible: Whether ranges leave it open.
         is_inner: Whether the node stands in a body, which may run any number of times.
     """
@@ -86,8 +90,23 @@ class Met:
     piece: Piece
     distance: float = math.inf
     fed: Mapping[str, Feed] | None = None
+    spare: list[Mapping[str, Feed]] = field(default_factory=list)
     is_possible: bool = True
     is_inner: bool = False
+
+    def note(self, distance: float, fed: Mapping[str, Feed]) -> None:
+        """Note how near a run came, and what that was fed."""
+        if distance < self.distance or self.fed is None:
+            self.distance, self.fed = distance, fed
+        elif not distance and all(fed is not other for other in (self.fed, *self.spare)):
+            self.spare.append(fed)
+
+    def revoke(self, fed: Mapping[str, Feed]) -> None:
+        """Forget a run that reached it."""
+        self.spare = [other for other in self.spare if other is not fed]
+        if not self.distance and self.fed is fed:
+            self.fed = self.spare.pop() if self.spare else fed
+            self.distance = _EXCUSED if self.fed is fed else 0.0
 
 
 @dataclass
@@ -193,17 +212,14 @@ class PlaceCoverage:
             if piece.draws != met.piece.draws:
                 draws = dict.fromkeys((*met.piece.draws, *piece.draws))
                 met.piece = met.piece._replace(draws=tuple(draws)[:_MOST_DRAWS])
-            if met.distance and met.is_possible:
-                distance = piece.distance(call.values)
-                if distance < met.distance or met.fed is None:
-                    met.distance, met.fed = distance, fed
+            if met.is_possible and (met.distance or len(met.spare) < _SPARE):
+                met.note(piece.distance(call.values), fed)
                 met.is_possible = not (met.distance and is_settled)
 
     def revoke(self, fed: Mapping[str, Feed]) -> None:
         """Forget what one run reached: what differed there was excused, not judged."""
         for met in self.met.values():
-            if not met.distance and met.fed is fed:
-                met.distance = _EXCUSED
+            met.revoke(fed)
 
     def missing(self, made: Sequence[set[str]]) -> list[PieceKey]:
         """Return the pieces that no run reached.

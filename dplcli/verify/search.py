@@ -406,8 +406,8 @@ _SPELT = (str, str.upper, str.lower, str.title, "one{0}two{0}{0}three".format)
 
 
 def _respelt(draw_: _Draw, beside: Array) -> Array:
-    """Return words as another value has them, some spelt in another way."""
-    ways = (str, str.upper, str.title, " {} ".format)
+    """Return words as another value has them, some spelt in another way, some left out."""
+    ways = (str, str.upper, str.title, " {} ".format, "".format)
     which = draw_.rng.integers(0, len(ways), beside.shape)
     words = [ways[way](str(word)) for way, word in zip(which.flat, beside.flat, strict=True)]
     return np.array(words, dtype=object).reshape(beside.shape).astype(beside.dtype)
