@@ -194,6 +194,7 @@ class Search:
             if each.piece.name.endswith("tie")
             for number in each.piece.draws
         ]
+        aimed = tuple(number for number in finite if number in {*asked})
         groups = [
             tuple(finite) or (0.0, 1.0),
             tuple(ties),  # one step of a few elements is rounding: many have to be ties
@@ -211,8 +212,12 @@ class Search:
         likely = asked if not self._number else [*asked, *met] if missing else []
         needed = [abs(n) for n in likely if isinstance(n, (int, float)) and math.isfinite(n)]
         beside = self._beside if not self._number else []
+        groups = [group for group in groups if group]
+        if self._number:  # what is missing comes up in two draws of three
+            sure = [group for group in (aimed, tuple(through)) if group]
+            groups = [each for group in groups for each in (*sure, group)]
         return Wanted(
-            [group for group in groups if group],
+            groups,
             words=[word for word in [*asked, *beside] if isinstance(word, str)],
             rows=[*rows, *(int(n) for n in beside if isinstance(n, (int, float)) and _is_index(n))],
             most=1.5 * max([_PLAIN, *needed]),
@@ -391,8 +396,11 @@ def _drawn(draw_: _Draw, wanted: Wanted) -> Array:
         if draw_.beside is not None:
             return _respelt(draw_, draw_.beside)
         known = dict.fromkeys([*wanted.words, *draw_.spec.words, *_WORDS])
-        spelt = [way(word) for word in known for way in _SPELT]
-        return _cycled([*dict.fromkeys(spelt)], like, number)
+        spelt = [*dict.fromkeys(way(word) for word in known for way in _SPELT)]
+        if number % 2:  # where one word is empty, joined words are those of another pair
+            few = np.array([spelt[number // 2 % len(spelt)], ""], dtype=object)
+            return np.asarray(draw_.rng.choice(few, like.shape), like.dtype)
+        return _cycled(spelt, like, number)
     if like.dtype.kind == "b":
         # By chance, not in turn: else truth values would keep step with the numbers beside them.
         return draw_.chance(float(draw_.rng.choice((0.0, 1.0, _HALF, _HALF, _HALF, _HALF))))
