@@ -10,19 +10,15 @@ node (:mod:`dplcli.verify.numbering`), nothing need run. Each other place is cut
 and runs by itself:
 
 - on what the original computes there, for the inputs of the model;
-- on values that tell (:mod:`dplcli.verify.draws`), within what can be there at all
-  (:mod:`dplcli.verify.ranges`); with branches taken that the inputs do not take.
+- on values that are drawn for what its operators may do (:mod:`dplcli.verify.search`), within what
+  can be there at all (:mod:`dplcli.verify.ranges`); with branches taken that the inputs do not take.
 
 A difference on what the inputs reach is a difference. One that only drawn values show is a doubt,
 unless the model gives it when its own inputs have these values. Where the original itself gives no
-finite number, nothing is compared. A place that gave nothing, or one number only, is not seen. That
-is a doubt, too.
+finite number, nothing is compared. A place is seen when every behaviour of its operators was reached
+(:mod:`dplcli.verify.behaviours`). What was not seen is a doubt, too.
 
-Rounding is told from meaning. A few units in the last place are rounding. If there is more, the
-place is computed in float64 (:mod:`dplcli.verify.float64`): there both have to agree, but for what
-a unit in the last place moves of constants that differ, and the candidate may not round much
-further than the original does. What cannot be computed so has to agree within a thousand roundings;
-what rounds to steps may be off by what the original's own last bits move.
+What is rounding, and what is not, :mod:`dplcli.verify.judgement` says.
 
 Some pairs are guesses: steps on two ways to one result. So a place that gives something else is
 joined with those that read it, a few times. What was joined has to agree in float64, or in nearly
