@@ -10,13 +10,13 @@ node (:mod:`dplcli.verify.numbering`), nothing need run. Each other place is cut
 and runs by itself:
 
 - on what the original computes there, for the inputs of the model;
-- on values that are drawn for what its operators may do (:mod:`dplcli.verify.search`), within what
-  can be there at all (:mod:`dplcli.verify.ranges`); with branches taken that the inputs do not take.
+- on values drawn for what its operators may do (:mod:`dplcli.verify.search`), within what can be
+  there at all (:mod:`dplcli.verify.ranges`); with branches taken that the inputs do not take.
 
 A difference on what the inputs reach is a difference. One that only drawn values show is a doubt,
 unless the model gives it when its own inputs have these values. Where the original itself gives no
-finite number, nothing is compared. A place is seen when every behaviour of its operators was reached
-(:mod:`dplcli.verify.behaviours`). What was not seen is a doubt, too.
+finite number, nothing is compared. A place is seen when every behaviour of its operators was
+reached (:mod:`dplcli.verify.behaviours`). What was not seen is a doubt, too.
 
 What is rounding, and what is not, :mod:`dplcli.verify.judgement` says.
 
