@@ -247,7 +247,7 @@ def test_overflow_in_the_candidate_alone_is_a_difference(save: Save) -> None:
     """From 88 on an exponential is infinite; the original takes off the largest one."""
     found = compare(save, SOFTMAX, NAIVE)
     assert found.verdict == "different"
-    assert found.objections[0].startswith("Softmax 'y', fed numbers ")
+    assert found.objections[0].startswith("Softmax 'y', fed drawn values")
 
 
 def test_where_nothing_finite_is_given_counts_only_if_asked(save: Save) -> None:
