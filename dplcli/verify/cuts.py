@@ -266,15 +266,15 @@ class CutModels:
                 past = uneven - self.inputs.keys()
             else:  # what both read may depend on an input that one reads
                 past = (reads[0] | reads[1]) - self.inputs.keys() if uneven else set()
-            past = past or {name for name in reads[0] if self._follows(name, without)}
+            past = past or {name for name in reads[0] if self.follows(name, without)}
             if not past:
                 return place if without == place.without else self.place(place.pair, without)
             without |= {max(past, key=lambda name: self.order[name])}
         return None
 
-    def _follows(self, name: str, values: frozenset[str]) -> bool:
+    def follows(self, name: str, values: frozenset[str]) -> bool:
         """Tell whether a value of the original follows from one of some."""
-        first = min((self.order[value] for value in values), default=len(self.order))
+        first = min((self.order.get(value, -1) for value in values), default=len(self.order))
         pending = [name]
         seen = {name}
         while pending:

@@ -15,7 +15,15 @@ import numpy as np
 
 from dplcli.analysis.extract import subgraphs
 from dplcli.ir.operators import MEASURING, PLACE_SLOTS, SIZED_FROM
-from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
+from dplcli.verify.model import (
+    Dataflow,
+    attribute,
+    input_domain,
+    model_of,
+    port_of,
+    small_values,
+)
+from dplcli.verify.ranges import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +32,6 @@ if TYPE_CHECKING:
 
     from dplcli.verify.cuts import CutModels, CutSide, Place
     from dplcli.verify.experiment import Experiment, Feeding
-    from dplcli.verify.ranges import Grid
     from dplcli.verify.values import Array
 
 LARGE_CONSTANT = 16
@@ -41,6 +48,9 @@ _LIMITING = {op for op, _ in PLACE_SLOTS}
 
 MOST_TURNS = 2_048
 """How often loops go round at the most on drawn values."""
+
+_WHOLE = Grid(np.array(1.0), np.array(-(2.0**24)), np.array(2.0**24))
+"""Of whole numbers in floats, those that float32 has all."""
 
 _LARGE_HALF = 2.0
 """Up to where numbers of half precision are drawn: their products overflow soon."""
@@ -60,6 +70,7 @@ class DrawSpec:
         is_turns: Whether it says how often a loop goes round.
         never_zero: Whether something is divided by it, as whole numbers.
         grid: If only its steps can be there, as of quantised numbers, the steps.
+        shares: Along which axis its numbers add up to one, if they do.
     """
 
     low: float = -math.inf
@@ -71,6 +82,7 @@ class DrawSpec:
     is_turns: bool = False
     never_zero: bool = False
     grid: Grid | None = None
+    shares: int | None = None
 
 
 def draw_specs(
@@ -100,7 +112,9 @@ def draw_specs(
         interval = of.ranges[0][name]
         axis, is_still = limits.get(name, (0, False))
         grid = of.ranges[0].grid(name, like.ndim)
-        is_bounded = interval.low >= 0 and math.isfinite(interval.high)
+        if grid is None and like.dtype.kind == "f" and of.ranges[0].is_integral(name):
+            grid = _WHOLE
+        is_bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
         if (is_still and not turns and not is_bounded) or grid == "unknown":
             continue
         numbers, words = _held(of.sides, places)
@@ -114,8 +128,19 @@ def draw_specs(
             is_turns=turns,
             never_zero=any(n.op_type in {"Div", "Mod"} for p in places for n in p.any_node()),
             grid=grid,
+            shares=_axis_of_shares(of, name),
         )
     return specs
+
+
+def _axis_of_shares(of: CutModels, name: str) -> int | None:
+    """Return along which axis numbers add up to one, if they do."""
+    row = of.ours.makers.get(name)
+    node = None if row is None else of.ours.nodes[row]
+    if node is None or node.op_type != "Softmax":
+        return None
+    axis = attribute(node, "axis")
+    return -1 if axis is None else int(axis.i)
 
 
 def _deciding(

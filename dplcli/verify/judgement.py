@@ -9,7 +9,7 @@ what rounds to steps may be off by what the original's own last bits move.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -73,7 +73,6 @@ class Failure:
         fits: Whether they have one type and one shape.
         is_final: Whether nothing that follows can make up for it.
         is_drawn: Whether it shows on values alone that the inputs do not reach, or on no output.
-        is_sure: Whether the same operators gave it, at two values that are meant to be the same.
         apart: How far the candidate is off, if both give one array of floats of one shape.
         fed: What was drawn for it when it showed, by the original's names.
     """
@@ -83,7 +82,6 @@ class Failure:
     fits: bool = True
     is_final: bool = False
     is_drawn: bool = False
-    is_sure: bool = False
     apart: Array | None = None
     fed: Mapping[str, Array] = field(default_factory=dict, repr=False)
 
@@ -172,6 +170,7 @@ class Record:
         rounding: How far it is off, in units in the last place.
         note: What it is called if it gives something else where the original gives no number.
         is_excused: Whether its last difference was excused by the original's own last bits.
+        shown: How many elements would have moved if what differs inside were luck.
     """
 
     seen: Seen = field(default_factory=Seen)
@@ -187,6 +186,7 @@ class Record:
     rounding: float | None = None
     note: str = ""
     is_excused: bool = False
+    shown: int = 0
 
 
 class Judgement:
@@ -247,8 +247,7 @@ class Judgement:
             with np.errstate(invalid="ignore"):
                 apart = given[0].data.astype(np.float64) - expected[0].data.astype(np.float64)
         is_misfit = is_guess or not fits
-        is_sure = not is_misfit and self.has_same_operators(place)
-        return Failure(reason, is_misfit=is_misfit, fits=fits, is_sure=is_sure, apart=apart)
+        return Failure(reason, is_misfit=is_misfit, fits=fits, apart=apart)
 
     def _may_be_unsteady(self, place: Place, feeding: Feeding) -> bool:
         """Tell whether the original's own last bits may excuse a difference."""
@@ -266,8 +265,11 @@ class Judgement:
 
     @staticmethod
     def has_same_operators(place: Place) -> bool:
-        """Tell whether both parts have the same operators, in whatever order."""
-        ours, theirs = (Counter(node.op_type for node in nodes) for nodes in place.nodes)
+        """Tell whether both parts have the same operators in one order, with the same settings."""
+        ours, theirs = (
+            [(node.op_type, {item.name: item for item in node.attribute}) for node in nodes]
+            for nodes in place.nodes
+        )
         return ours == theirs
 
     def has_same_constants(self, place: Place) -> bool:

@@ -99,7 +99,7 @@ _ROUNDS, _BATCH = 6, 8
 """How often it is drawn for what is missing, and how many draws at once."""
 
 _WIDENED = 4
-"""Through how many truth values in a row a place looks if it differs on drawn values alone."""
+"""How often in a row a place looks past what it reads if it differs on drawn values alone."""
 
 _JOINED_BATCH = 64
 """How many draws there are first for a joined place: what differs inside may show seldom."""
@@ -447,6 +447,7 @@ class _Places(CutModels):
         ]
         for place in group:
             self.records[place.pair.candidate].seen = Seen()
+            self.records[place.pair.candidate].shown = 0
             self.records[place.pair.candidate].wider = None
         # First on the original's values, then on what is drawn.
         failures: dict[Pair, Failure] = {}
@@ -454,7 +455,8 @@ class _Places(CutModels):
         for number, feeding in enumerate(feedings):
             left = [place for place in group if place.pair not in failures]
             given = {place: results[place, number] for place in left}
-            failures |= self.failures_of(feeding, given, is_first=not number)
+            is_last = number == len(feedings) - 1
+            failures |= self._failures_of(feeding, given, is_first=not number, is_last=is_last)
         rest = [place for place in group if place.pair not in failures]
         return failures | self._drawn_failures(rest, feedings[0])
 
@@ -495,12 +497,13 @@ class _Places(CutModels):
             if (tensor := side.wiring.initializers.get(name)) is not None
         }
 
-    def failures_of(
+    def _failures_of(
         self,
         feeding: Feeding,
         results: Mapping[Place, Sequence[Leaf] | RunError],
         *,
         is_first: bool,
+        is_last: bool,
     ) -> dict[Pair, Failure]:
         """Say what is wrong with what places give in one feeding; note the others."""
         failures: dict[Pair, Failure] = {}
@@ -531,7 +534,8 @@ class _Places(CutModels):
                 failures[place.pair] = failure
         for place, given in results.items():
             if place.pair not in failures and not isinstance(given, RunError):
-                if failure := self._hidden(place, feeding, given, is_near=place not in doubtful):
+                is_near = place not in doubtful
+                if failure := self._hidden(place, feeding, given, is_near=is_near, is_last=is_last):
                     failures[place.pair] = failure
                 self.records[place.pair.candidate].seen.add(feeding.expected[place.pair.original])
         return failures
@@ -559,7 +563,7 @@ class _Places(CutModels):
         return replace(feeding, expected={**feeding.expected, place.pair.original: ours})
 
     def _hidden(
-        self, place: Place, feeding: Feeding, given: Sequence[Leaf], *, is_near: bool
+        self, place: Place, feeding: Feeding, given: Sequence[Leaf], *, is_near: bool, is_last: bool
     ) -> Failure | None:
         """Say what is wrong with a place that gives the same but for rounding, if something is."""
         if (
@@ -569,37 +573,39 @@ class _Places(CutModels):
         ):
             return Failure("a few of the numbers that it stores are others", is_final=True)
         record = self.records[place.pair.candidate]
-        if not record.is_joined or record.cause is None:
+        if not record.is_joined:
             return None
-        is_guess = not (record.cause[1].is_sure or self.judgement.has_same_operators(place))
-        if place.hides and not (is_near and self._would_show(place, feeding)):
+        is_guess = not self.judgement.has_same_operators(place)
+        if place.hides and is_near and record.shown < _SEEN:
+            record.shown += self._moved(place, feeding)
+        if place.hides and is_last and record.shown < _SEEN:
             return Failure("it differs before it is rounded to steps", is_drawn=is_guess)
         large = [leaf.data for leaf in feeding.expected[place.pair.original] if leaf.data.size > 1]
         if bool(large) and all(bool((data == data.flat[0]).all()) for data in large):
             return Failure("it differs where all that follows is one number", is_drawn=is_guess)
         return None
 
-    def _would_show(self, place: Place, feeding: Feeding) -> bool:
-        """Tell whether it is no luck that what differs inside a place does not show at its end.
+    def _moved(self, place: Place, feeding: Feeding) -> int:
+        """Return how many elements of a place would move if a difference inside were elsewhere.
 
         The differences are given to other elements of what the original computes there. If many
-        elements of the end move then, and none did before, the candidate has rounded to the same
-        steps already.
+        elements of the end move then, and none did before, that is no luck: the candidate has
+        rounded to the same steps already.
         """
-        behind, end = (
-            self.records[place.pair.candidate].behind,
-            feeding.expected[place.pair.original],
-        )
-        if not place.hides or len(behind) != 1 or len(end) != 1:
-            return False
-        pair, apart = behind[0][0], behind[0][1].apart
-        if apart is None:
-            return False
+        end = feeding.expected[place.pair.original]
+        behind = [
+            (pair, apart)
+            for pair, failure in self.records[place.pair.candidate].behind
+            if (apart := failure.apart) is not None
+        ]
+        if len(behind) != 1 or len(end) != 1:
+            return 0
+        ((pair, apart),) = behind
         cuts = {**self.partners, pair.original: pair}
         part = self._part(self.ours, cuts, place.pair.original)
         if pair.original not in part.reads or not np.isfinite(apart).all():
-            return False
-        inputs = {name: feeding.feeds[name] for name in next(iter(self.feeds.values()))}
+            return 0
+        inputs = {name: feeding.feeds[name] for name in self.inputs}
         ((_, outputs),) = self.stream.runs([pair.original], {self._judge.case: inputs})
         (leaf,) = outputs[pair.original]
         moved = np.random.default_rng(0).choice(apart.reshape(-1), leaf.data.shape)
@@ -610,10 +616,10 @@ class _Places(CutModels):
             source, feeds = self.experiment.cut_out(self.sides[0], [only], fed, cuts)
             (found,) = Runner(source, REFERENCE_LEVEL).run(feeds)[made_name(part.end)]
         except RunError:
-            return False
+            return 0
         if found.data.shape != end[0].data.shape:
-            return False
-        return int((found.data != end[0].data).sum()) * len(self.feeds) >= _SEEN
+            return 0
+        return int((found.data != end[0].data).sum())
 
     # Places on drawn values.
 
@@ -675,21 +681,18 @@ class _Places(CutModels):
     def _spurious(self, place: Place, seen: Feeding) -> Place | None:
         """Return a wider place in which what drawn values showed does not show; None if none is.
 
-        Truth values hang together, as whether a number is even and whether 4 divides it: they are
-        never what was drawn. So the place looks past them, to what they are told of.
-        (Counterexample-guided refinement: E. Clarke et al., CAV 2000.)
+        Values hang together: one that follows from another, as a square from its root, and truth
+        values, as whether a number is even and whether 4 divides it. They are never what was drawn.
+        So the place looks past them. (Refinement by counterexample: E. Clarke et al., CAV 2000.)
         """
         wider: Place | None = place
         for _ in range(_WIDENED):
-            truths = self._truths(wider, seen) if wider is not None else []
-            if wider is None or not truths:
+            tied = self._tied(wider, seen) if wider is not None else []
+            if wider is None or not tied:
                 break
-            wider = self.even(self.place(place.pair, wider.without | {*truths}))
-        if (
-            wider is None
-            or wider is place
-            or len(self._truths(place, seen)) == 1 == len(place.reads)
-        ):
+            wider = self.even(self.place(place.pair, wider.without | {*tied}))
+        is_alone = len(self._tied(place, seen)) == 1 == len(place.reads)
+        if wider is None or wider is place or is_alone:
             return None
         seen = self._with_more([wider], seen)
         work = 2 * self.judgement.work(wider, seen) * _BATCH * _ROUNDS
@@ -706,11 +709,18 @@ class _Places(CutModels):
             return None
         return wider
 
-    def _truths(self, place: Place, seen: Feeding) -> list[str]:
-        """Return the truth values that a place reads and that nodes make."""
-        made = [name for name in place.reads if name in self.order]
+    def _tied(self, place: Place, seen: Feeding) -> list[str]:
+        """Return what a place reads that nodes make and that hangs together with what it reads."""
         fed = self._with_more([place], seen).feeds
-        return [n for n in made if isinstance(a := fed.get(n), np.ndarray) and a.dtype.kind == "b"]
+        return [
+            name
+            for name in place.reads
+            if name in self.order
+            and (
+                (isinstance(array := fed.get(name), np.ndarray) and array.dtype.kind == "b")
+                or self.follows(name, frozenset(place.reads) - {name})
+            )
+        ]
 
     def _searched(
         self, place: Place, seen: Feeding, specs: Mapping[str, DrawSpec]

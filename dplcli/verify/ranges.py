@@ -82,11 +82,14 @@ _FLOATS = frozenset({_TYPES.FLOAT, _TYPES.FLOAT16, _TYPES.BFLOAT16, _TYPES.DOUBL
 _UNSIGNED = frozenset({_TYPES.UINT8, _TYPES.UINT16, _TYPES.UINT32, _TYPES.UINT64})
 _NARROW = frozenset({_TYPES.INT8, _TYPES.UINT8, _TYPES.INT16, _TYPES.UINT16})
 _ENDS: Mapping[int, Interval] = {
-    int(number): Interval(float(info.min), float(info.max))
-    for number in (*_NARROW, *_UNSIGNED)
-    for info in [np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(number))]
+    _TYPES.BOOL: Interval(0.0, 1.0),
+    **{
+        int(number): Interval(float(info.min), float(info.max))
+        for number in (*_NARROW, *_UNSIGNED)
+        for info in [np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(number))]
+    },
 }
-"""What numbers of unsigned and narrow types lie between."""
+"""What truth values, and numbers of unsigned and narrow types, lie between."""
 
 _TYPE_FROM = {"Where": 1, "DequantizeLinear": 1, "CastLike": 1}
 """From which input a result has its type, if not from the first."""
@@ -113,7 +116,7 @@ _ON_GRID = operators.REARRANGING | {"DequantizeLinear", "MaxPool", "Slice", "Gat
 
 _MAKING_WHOLE = frozenset({"Ceil", "Floor", "Round", "Sign"})
 _SUMMING = frozenset({"Add", "Mul", "Sub"})
-_KEEPING_WHOLE = _SUMMING | {"Clip", "Trilu"} | operators.VALUES_FROM.keys()
+_KEEPING_WHOLE = _SUMMING | {"Clip", "ReduceSum", "Trilu"} | operators.VALUES_FROM.keys()
 
 _UNITING = frozenset({"Concat", "Where", "Max", "Min"})
 

@@ -81,6 +81,9 @@ each, numbers of which many are equal, and numbers from tiny to large."""
 GENERAL = len(_GENERAL)
 """How many draws there are for many places at once."""
 
+_LEAST_SHARE = 1e-6
+"""What is added to shares, which would all be zero else."""
+
 _FEW_CODES = 1 << 16
 """Of up to so many whole numbers each is as likely as another."""
 
@@ -312,6 +315,9 @@ class _Draw:
         if self.spec.grid is not None:
             step, low, high = self.spec.grid
             values = np.clip(np.round(values / step) * step, low, high)
+        if self.spec.shares is not None and values.size:
+            values = np.abs(values) + _LEAST_SHARE
+            values = values / values.sum(self.spec.shares, keepdims=True)
         with np.errstate(all="ignore"):
             return np.asarray(values.astype(self.like.dtype))
 
