@@ -75,7 +75,7 @@ _FEW_CODES = 1 << 16
 
 
 @dataclass(frozen=True)
-class DrawSpec:
+class DrawPlan:
     """What numbers are to be drawn.
 
     Attributes:
@@ -95,7 +95,7 @@ class DrawSpec:
     never_zero: bool = False
 
 
-def draw(name: str, like: Array, spec: DrawSpec, manner: Manner) -> Array:
+def draw(name: str, like: Array, spec: DrawPlan, manner: Manner) -> Array:
     """Return other values of the type and shape of *like*, always the same ones.
 
     Args:
@@ -143,7 +143,7 @@ def _odd_floats(rng: np.random.Generator, like: Array, manner: Manner) -> Array:
 
 
 def _real(
-    rng: np.random.Generator, shape: tuple[int, ...], spec: DrawSpec, manner: Manner
+    rng: np.random.Generator, shape: tuple[int, ...], spec: DrawPlan, manner: Manner
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     plain = rng.standard_normal(shape) * (spec.scale / 2)
     ties = rng.integers(-5, 6, shape) / 2
@@ -195,7 +195,7 @@ def _rows(
     return np.broadcast_to(heads, shape).copy()
 
 
-def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner) -> Array:
+def _whole(rng: np.random.Generator, like: Array, spec: DrawPlan, manner: Manner) -> Array:
     """Return whole numbers that the type has."""
     info = ml_dtypes.iinfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     least, most = max(int(info.min) + (info.min < 0), -(2**62)), min(int(info.max), 2**62)
@@ -229,7 +229,7 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
     return values.astype(like.dtype)
 
 
-def _whole_edges(rng: np.random.Generator, like: Array, spec: DrawSpec, _: Manner) -> Array:
+def _whole_edges(rng: np.random.Generator, like: Array, spec: DrawPlan, _: Manner) -> Array:
     """Return whole numbers at the ends of the type, at half of it, and around 0."""
     info = ml_dtypes.iinfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     # The lowest number, divided by -1, ends the process, as anything does, divided by 0.

@@ -50,7 +50,7 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import sampling
-from dplcli.pipeline.manners import ODDITIES, DrawSpec, draw
+from dplcli.pipeline.manners import ODDITIES, DrawPlan, draw
 from dplcli.pipeline.sampling import DeadEndError, Sampler, plain_graphs
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
@@ -681,7 +681,7 @@ class _Attempts:
         numbers = (float(n) for data in small for n in data.reshape(-1) if np.isfinite(n))
         bound = math.inf if self.is_of_integers or _is_quantised(graph) else _SMALL
         is_whole = not any(dtype.startswith("float") for dtype, _ in graph.inputs.values())
-        spec = DrawSpec(
+        spec = DrawPlan(
             low=-bound if is_whole else -math.inf,
             high=bound if is_whole else math.inf,
             constants=tuple(dict.fromkeys(n for n in numbers if abs(n) <= _WIDE)),
@@ -698,7 +698,7 @@ class _Attempts:
         for name, (dtype, shape) in graph.inputs.items():
             key, like = f"{self.seed}/{turn}/{manner}/{name}", np.zeros(shape, dtype)
             if name in scales:
-                drawn[name] = draw(key, like, DrawSpec(low=_LEAST_STEP, high=1.0), "mixed")
+                drawn[name] = draw(key, like, DrawPlan(low=_LEAST_STEP, high=1.0), "mixed")
             elif kept is not None and like.dtype.kind in "iu":
                 drawn[name] = draw(key, like, kept, "mixed")
             else:

@@ -46,9 +46,6 @@ _MOST_BOUND = 2.0**32
 _LIMITING = {op for op, _ in PLACE_SLOTS}
 """Operators that say within what whole numbers have to be."""
 
-MOST_TURNS = 2_048
-"""How often loops go round at the most on drawn values."""
-
 _WHOLE = Grid(np.array(1.0), np.array(-(2.0**24)), np.array(2.0**24))
 """Of whole numbers in floats, those that float32 has all."""
 

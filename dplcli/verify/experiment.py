@@ -29,7 +29,6 @@ from dplcli.verify.coverage import (
     watch_bodies,
 )
 from dplcli.verify.cuts import open_ifs
-from dplcli.verify.draw_specs import MOST_TURNS
 from dplcli.verify.layers import alone, type_of
 from dplcli.verify.model import (
     attribute,
@@ -50,6 +49,9 @@ if TYPE_CHECKING:
     from dplcli.verify.cuts import CutModels, Cuts, CutSide, Place
     from dplcli.verify.float64 import Precision
     from dplcli.verify.values import Array, Feed, Leaf, Outputs
+
+MOST_TURNS = 2_048
+"""How often loops go round at the most on drawn values."""
 
 _WATCHED_BYTES = 1 << 22
 """Bodies that read more are not watched: onnx's evaluator is slow."""

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from dplcli.shapes.terms import Term
-from dplcli.verify.draw_specs import MOST_TURNS
+from dplcli.verify.experiment import MOST_TURNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplcli.pipeline.manners import MANNERS, DrawSpec, Manner, draw
+from dplcli.pipeline.manners import MANNERS, DrawPlan, Manner, draw
 
 TYPES = (
     "float32",
@@ -31,10 +31,10 @@ def drawn(
     manner: Manner,
     dtype: str = "float32",
     shape: tuple[int, ...] = (40, 50),
-    spec: DrawSpec | None = None,
+    spec: DrawPlan | None = None,
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Draw values of a type that has numbers, and return them as float64."""
-    return draw("v", like(dtype, shape), spec or DrawSpec(), manner).astype(np.float64)
+    return draw("v", like(dtype, shape), spec or DrawPlan(), manner).astype(np.float64)
 
 
 def like(dtype: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
@@ -53,7 +53,7 @@ def test_type_and_shape_stay_and_one_name_gives_one_value(dtype: str) -> None:
     """Two runs draw the same, and both models are fed it."""
     shapes: list[tuple[int, ...]] = [(), (1,), (0, 3), (2, 3, 4)]
     for manner, shape in product(MANNERS, shapes):
-        first, second = (draw("v", like(dtype, shape), DrawSpec(), manner) for _ in range(2))
+        first, second = (draw("v", like(dtype, shape), DrawPlan(), manner) for _ in range(2))
         assert (first.dtype, first.shape) == (like(dtype, shape).dtype, shape)
         assert first.tolist() == second.tolist()
 
@@ -61,8 +61,8 @@ def test_type_and_shape_stay_and_one_name_gives_one_value(dtype: str) -> None:
 def test_other_names_and_manners_give_other_values() -> None:
     """What a place reads is not all the same."""
     some = like("float32", (8, 8))
-    found = [draw("v", some, DrawSpec(), manner).tolist() for manner in MANNERS]
-    found.append(draw("w", some, DrawSpec(), MANNERS[0]).tolist())
+    found = [draw("v", some, DrawPlan(), manner).tolist() for manner in MANNERS]
+    found.append(draw("w", some, DrawPlan(), MANNERS[0]).tolist())
     assert len({str(values) for values in found}) == len(found)
 
 
@@ -77,7 +77,7 @@ def test_nothing_leaves_what_can_be_there(
 ) -> None:
     """Neither for a constant beyond, nor for a wide manner."""
     low, high = bounds[0], bounds[0] + bounds[1]
-    spec = DrawSpec(low=low, high=high, constants=(known,), scale=1e3, wide=1e6)
+    spec = DrawPlan(low=low, high=high, constants=(known,), scale=1e3, wide=1e6)
     found = drawn(manner, dtype, (4, 5), spec)
     assert found.min() >= low
     assert found.max() <= high
@@ -86,7 +86,7 @@ def test_nothing_leaves_what_can_be_there(
 @pytest.mark.parametrize("manner", MANNERS)
 def test_what_something_is_divided_by_is_never_zero(manner: Manner) -> None:
     """A whole number divided by zero ends the process."""
-    spec = DrawSpec(never_zero=True, constants=(0, 1))
+    spec = DrawPlan(never_zero=True, constants=(0, 1))
     for dtype in ("int64", "int32", "int8", "uint8"):
         assert np.all(drawn(manner, dtype, spec=spec) != 0)
         assert np.all(drawn(manner, dtype, (), spec) != 0)
@@ -95,7 +95,7 @@ def test_what_something_is_divided_by_is_never_zero(manner: Manner) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_all_floats_are_finite(dtype: str) -> None:
     """However large the constants are for their type."""
-    spec = DrawSpec(constants=(1e30, -1e30), scale=1e30, wide=1e36)
+    spec = DrawPlan(constants=(1e30, -1e30), scale=1e30, wide=1e36)
     assert all(np.isfinite(drawn(manner, dtype, spec=spec)).all() for manner in MANNERS)
 
 
@@ -105,7 +105,7 @@ def test_all_floats_are_finite(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_mixed_holds_a_little_of_everything(dtype: str) -> None:
     """Zeros, halves of which many are equal, what lies near a constant, and other numbers."""
-    found = drawn("mixed", dtype, spec=DrawSpec(constants=(77,)))
+    found = drawn("mixed", dtype, spec=DrawPlan(constants=(77,)))
     assert (found == 0).any()
     assert (np.abs(found) == 1.5).sum() > 20
     assert (found == 77).any()
@@ -126,7 +126,7 @@ def test_ties_are_few_numbers_with_halves(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_bounds_are_met_from_both_sides(dtype: str, manner: Manner, constant: float) -> None:
     """On a constant, below and above it; now and then at its negative."""
-    found = drawn(manner, dtype, spec=DrawSpec(constants=(6.0, 30.0, 500.0)))
+    found = drawn(manner, dtype, spec=DrawPlan(constants=(6.0, 30.0, 500.0)))
     near = found[np.abs(found - constant) <= 0.25]
     assert (near == constant).any()
     assert (near < constant).any()
@@ -137,22 +137,22 @@ def test_bounds_are_met_from_both_sides(dtype: str, manner: Manner, constant: fl
 @pytest.mark.parametrize("manner", BOUNDS)
 def test_with_one_constant_all_stay_near_it(manner: Manner) -> None:
     """There is no second one to take."""
-    assert (drawn(manner, spec=DrawSpec(constants=(42.0,))) == 42).any()
+    assert (drawn(manner, spec=DrawPlan(constants=(42.0,))) == 42).any()
 
 
 def test_wide_values_of_tiny_ones() -> None:
     """What was seen may be far smaller than one."""
-    assert np.isfinite(drawn("wide", spec=DrawSpec(scale=1e-12))).all()
+    assert np.isfinite(drawn("wide", spec=DrawPlan(scale=1e-12))).all()
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3])
 def test_wide_goes_from_tiny_to_large(scale: float) -> None:
     """Of both signs, and beyond what the original computes there."""
-    found = drawn("wide", spec=DrawSpec(scale=scale))
+    found = drawn("wide", spec=DrawPlan(scale=scale))
     assert np.abs(found).min() < 1e-6
     assert found.min() < -2 * scale
     assert found.max() > 2 * scale
-    assert drawn("wide", spec=DrawSpec(scale=scale, wide=1e6)).max() > 1e5
+    assert drawn("wide", spec=DrawPlan(scale=scale, wide=1e6)).max() > 1e5
 
 
 def test_wide_whole_numbers_are_large() -> None:
@@ -179,7 +179,7 @@ def test_tiny_numbers_are_as_small_as_the_smallest_constant(
     constants: tuple[float, ...], most: float
 ) -> None:
     """An epsilon decides there."""
-    found = drawn("tiny", spec=DrawSpec(constants=constants))
+    found = drawn("tiny", spec=DrawPlan(constants=constants))
     assert 0 < np.abs(found).max() < most
     assert (found == 0).any()
     assert (found < 0).any()
@@ -187,7 +187,7 @@ def test_tiny_numbers_are_as_small_as_the_smallest_constant(
 
 def test_small_types_are_drawn_in_full() -> None:
     """All codes of eight bits, in the mixed manner."""
-    found = draw("v", like("int8", (200, 50)), DrawSpec(), "mixed")
+    found = draw("v", like("int8", (200, 50)), DrawPlan(), "mixed")
     assert set(found.reshape(-1).tolist()) == set(range(-127, 128))
 
 
@@ -199,7 +199,7 @@ def test_unsigned_numbers_may_be_zero(dtype: str) -> None:
 
 def test_a_single_whole_number_is_at_a_bound_and_beyond() -> None:
     """On a constant, just above, and just below it."""
-    spec = DrawSpec(constants=(512, 100))
+    spec = DrawPlan(constants=(512, 100))
     found = {manner: int(drawn(manner, "int64", (), spec)) for manner in MANNERS}
     assert {found["bounds"], found["mixed"], found["second"]} == {512, 513, 511}
     assert {found["third"], found["tiny"]} == {100, 101}
@@ -207,7 +207,7 @@ def test_a_single_whole_number_is_at_a_bound_and_beyond() -> None:
 
 def test_whole_numbers_are_near_constants() -> None:
     """Some on them, others beside them."""
-    found = drawn("bounds", "int64", spec=DrawSpec(constants=(50256,)))
+    found = drawn("bounds", "int64", spec=DrawPlan(constants=(50256,)))
     assert {50255, 50256, 50257}.issubset(np.unique(found))
 
 
@@ -221,4 +221,4 @@ def test_truth_is_mixed_or_all_one() -> None:
 
 def test_text_is_of_several_words() -> None:
     """One of them is empty."""
-    assert len({*draw("v", like("O", (400,)), DrawSpec(), "mixed").tolist()} | {""}) == 6
+    assert len({*draw("v", like("O", (400,)), DrawPlan(), "mixed").tolist()} | {""}) == 6
