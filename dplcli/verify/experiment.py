@@ -151,18 +151,21 @@ class Experiment:
             precision: How to compute in float64; None for onnxruntime.
         """
         leaves: dict[tuple[Place, int], Sequence[Leaf] | RunError] = {}
-        pending = [(list(places), True)] if places and feedings else []
+        pending = [list(places)] if places and feedings else []
         while pending:
-            some, is_sized = pending.pop()
-            given = self._runs(side, some, feedings, precision, is_sized=is_sized)
-            if any(isinstance(each, RunError) for each in given):
-                if len(some) > 1:
-                    middle = len(some) // 2
-                    pending += [(some[:middle], True), (some[middle:], True)]
-                    continue
-                if is_sized:  # a body may state other sizes
-                    pending.append((some, False))
-                    continue
+            some = pending.pop()
+            given = self._runs(side, some, feedings, precision, is_sized=True)
+            failed = [n for n, outputs in enumerate(given) if isinstance(outputs, RunError)]
+            if failed and len(some) > 1:
+                middle = len(some) // 2
+                pending += [some[:middle], some[middle:]]
+                continue
+            if failed:  # a body may state other sizes
+                again = [feedings[number] for number in failed]
+                found = self._runs(side, some, again, precision, is_sized=False)
+                given = [*given]
+                for number, outputs in zip(failed, found, strict=True):
+                    given[number] = given[number] if isinstance(outputs, RunError) else outputs
             for number, outputs in enumerate(given):
                 for place in some:
                     end = made_name(place.parts[side.place].end)

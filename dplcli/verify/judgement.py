@@ -170,6 +170,7 @@ class Record:
         rounding: How far it is off, in units in the last place.
         note: What it is called if it gives something else where the original gives no number.
         is_excused: Whether its last difference was excused by the original's own last bits.
+        untried: A smaller size that it was not fed with, for want of time.
         shown: How many elements would have moved if what differs inside were luck.
     """
 
@@ -187,6 +188,7 @@ class Record:
     note: str = ""
     is_excused: bool = False
     shown: int = 0
+    untried: str = ""
 
 
 class Judgement:

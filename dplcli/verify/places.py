@@ -107,6 +107,9 @@ _JOINED_BATCH = 64
 _NEVER_EMPTY = frozenset({"Einsum", "GRU", "LSTM", "RNN"})
 """Operators of which onnxruntime's kernels end the process if they are fed nothing."""
 
+_SHARE = 4
+"""Which part of what is left one place may take: there is something left for each."""
+
 _MOST_OF_A_SIZE = 1 << 29
 """How many for one draw with another size."""
 
@@ -299,6 +302,8 @@ class _Places(CutModels):
         if not self.records[place.pair.candidate].is_moved:
             told += [f"{label} reads {what}" for label, (_, what) in edits(*place.nodes).items()]
             told += [f"what differs in {name!r} is read" for name in self._unread(place, covered)]
+        if untried := self.records[place.pair.candidate].untried:
+            told.append(f"it is fed {untried}, which took too long")
         return " or ".join(told[:_MOST_TOLD])
 
     def _unread(self, place: Place, covered: PlaceCoverage) -> Iterator[str]:
@@ -740,7 +745,7 @@ class _Places(CutModels):
         )
         failures: dict[Pair, Failure] = {}
         for _ in range(_ROUNDS):
-            drawn = search.draws(self.left_to_search // max(work, 1))
+            drawn = search.draws(self.left_to_search // _SHARE // max(work, 1))
             if failures or not drawn:
                 break
             self.left_to_search -= work * len(drawn)
@@ -766,16 +771,23 @@ class _Places(CutModels):
         feedings: list[Feeding] = []
         may_be_empty = not any(node.op_type in _NEVER_EMPTY for node in place.any_node())
         power = 2 if any(node.op_type in WEIGHT_AXES for node in place.any_node()) else 1
+        record, budget = self.records[place.pair.candidate], self.left_to_search // _SHARE
+        record.untried = ""
         for before, size, chosen in sizes.tried(bounds):
             if not size and not may_be_empty:
                 continue
-            work = 2 * self.judgement.work(place, seen) * max(1, size // max(before, 1)) ** power
-            is_cheap = work <= min(self.left_to_search, _MOST_OF_A_SIZE)
+            what = f"a size of {size:,} instead of {before:,}"
+            share = max(size, 1) / max(before, 1)
+            work = int(2 * self.judgement.work(place, seen) * share**power)
+            if work > budget and size < before:
+                record.untried = record.untried or what
+            is_cheap = work <= min(budget, _MOST_OF_A_SIZE)
             feeds = sizes.fed(chosen, before, specs) if is_cheap else None
             if feeds is not None:
+                budget -= work
                 self.left_to_search -= work
-                what = f"fed with a size of {size:,} instead of {before:,}"
-                feedings.append(Feeding(what, {**seen.feeds, **feeds}, {}, is_drawn=True))
+                fed = {**seen.feeds, **feeds}
+                feedings.append(Feeding(f"fed with {what}", fed, {}, is_drawn=True))
         return self._drawn([place], feedings, seen)
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:

@@ -99,6 +99,9 @@ _FEW_ROWS = 64
 _LARGEST_BOUND = 40_000
 """The largest bound beyond which a size is tried."""
 
+_EQUAL_SIZES = 2
+"""A size that all are given at once: what is as long as another is not repeated to fit it."""
+
 _MOST_BOUNDS = 8
 """Beyond how many bounds sizes are tried: the largest, which other cases hardly reach."""
 
@@ -491,9 +494,11 @@ class Sizes:
         sizes = {0, 1, 2, 3}
         for bound in sorted(bound for bound in bounds if bound <= _LARGEST_BOUND)[-_MOST_BOUNDS:]:
             sizes |= {bound, bound + 1, 2 * bound + 1, 2 * bound + 2}
-        for serial, before in self.chosen.items():
-            for size in sorted(sizes - {before}):
-                yield before, size, {**self.chosen, serial: size}
+        yield max(self.chosen.values()), _EQUAL_SIZES, dict.fromkeys(self.chosen, _EQUAL_SIZES)
+        for size in sorted(sizes):
+            for serial, before in self.chosen.items():
+                if size != before:
+                    yield before, size, {**self.chosen, serial: size}
 
     def fed(
         self, sizes: Mapping[int, int], before: int, specs: Mapping[str, DrawSpec]
@@ -549,6 +554,8 @@ def sizes_of(arrays: Mapping[str, Array], graph: Graph, known: Knowledge) -> Siz
             return None
         shapes[name], contents[name] = shape, known.content(value)
         open_dims += zip(shape, array.shape, strict=True)
+        if array.dtype.kind == "i":
+            open_dims += zip(contents[name] or (), map(int, array.reshape(-1)), strict=False)
     chosen: dict[int, int] = {}
     for dim, size in sorted(open_dims, key=lambda pair: _atoms_in(pair[0])):
         _solve(dim, size, chosen)
