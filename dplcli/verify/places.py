@@ -104,7 +104,7 @@ _WIDENED = 4
 _JOINED_BATCH = 64
 """How many draws there are first for a joined place: what differs inside may show seldom."""
 
-_NEVER_EMPTY = frozenset({"Einsum", "GRU", "LSTM", "RNN"})
+_NEVER_EMPTY = frozenset({"Einsum", "GRU", "InstanceNormalization", "LSTM", "RNN"})
 """Operators of which onnxruntime's kernels end the process if they are fed nothing."""
 
 _SHARE = 4
