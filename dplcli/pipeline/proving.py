@@ -50,11 +50,12 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import sampling
-from dplcli.pipeline.manners import ODDITIES, DrawPlan, draw
+from dplcli.pipeline.manners import ODDITIES, draw
 from dplcli.pipeline.sampling import DeadEndError, Sampler, plain_graphs
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify.check import Execution
+from dplcli.verify.draw_specs import DrawSpec
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
@@ -514,7 +515,7 @@ _DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 """Binary digits of floats; whole numbers count as exact."""
 
 _USUAL: tuple[Manner, ...] = ("mixed", "ties", "wide")
-_BY_TURNS: tuple[Manner, ...] = ("flat", "tiny", "bounds", "second", "third")
+_BY_TURNS: tuple[Manner, ...] = ("flat", "tiny", "bounds")
 _ODD: tuple[Oddity, ...] = ("nan", "inf", "zero_sign")
 _FEW = 16
 _LEAST_SCALE = 1e-6
@@ -681,12 +682,11 @@ class _Attempts:
         numbers = (float(n) for data in small for n in data.reshape(-1) if np.isfinite(n))
         bound = math.inf if self.is_of_integers or _is_quantised(graph) else _SMALL
         is_whole = not any(dtype.startswith("float") for dtype, _ in graph.inputs.values())
-        spec = DrawPlan(
+        spec = DrawSpec(
             low=-bound if is_whole else -math.inf,
             high=bound if is_whole else math.inf,
             constants=tuple(dict.fromkeys(n for n in numbers if abs(n) <= _WIDE)),
             scale=2.0,
-            wide=_WIDE,
             never_zero=any(node.op_type in {"Div", "Mod"} for node in graph.nodes),
         )
         most = _largest_place(graph)
@@ -698,14 +698,12 @@ class _Attempts:
         for name, (dtype, shape) in graph.inputs.items():
             key, like = f"{self.seed}/{turn}/{manner}/{name}", np.zeros(shape, dtype)
             if name in scales:
-                drawn[name] = draw(key, like, DrawPlan(low=_LEAST_STEP, high=1.0), "mixed")
+                drawn[name] = draw(key, like, DrawSpec(low=_LEAST_STEP, high=1.0), "mixed")
             elif kept is not None and like.dtype.kind in "iu":
                 drawn[name] = draw(key, like, kept, "mixed")
             else:
                 is_double = dtype == "float64"  # nothing finer tells what is rounding
-                drawn[name] = draw(
-                    key, like, replace(spec, wide=_SAFE) if is_double else spec, manner
-                )
+                drawn[name] = draw(key, like, spec, manner, _SAFE if is_double else _WIDE)
         return drawn
 
     def _runs_as_declared(

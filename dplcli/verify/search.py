@@ -301,17 +301,25 @@ class _Draw:
         """Return which elements are chosen, if about a share of them is."""
         return np.asarray(self.rng.random(self.like.shape) < share)
 
+    def of_rows(self) -> tuple[int, ...]:
+        """Return the shape of what is drawn: in some draws one number for each row."""
+        shape = self.like.shape
+        return (*shape[:-1], 1) if shape and self.number % _ROWS_EACH == 1 else shape
+
     def floats(self, most: float) -> Array:
         """Return floats of the group, none larger than *most*, some of them moved a little."""
         shape = self.like.shape
-        of_rows = (*shape[:-1], 1) if shape and self.number % _ROWS_EACH == 1 else shape
         numbers = [n for n in self.group if not most < abs(n) < math.inf] or [0.0]
-        values = np.broadcast_to(self.rng.choice(numbers, of_rows), shape)
+        values = np.broadcast_to(self.rng.choice(numbers, self.of_rows()), shape)
         if not self.group:
-            values = self.rng.normal(size=shape) * (self.spec.scale / 2)
+            values = self.rng.normal(size=self.of_rows()) * (self.spec.scale / 2)
+            values = np.broadcast_to(values, shape)
         elif len(self.group) > 1:
-            moved = 1 + self.rng.normal(size=shape) * _MOVED
-            values = np.where(self.chance(_ODD_ONES), values * moved, values)
+            info = ml_dtypes.finfo(self.like.dtype)  # type: ignore[no-untyped-call]
+            may_move = self.chance(_ODD_ONES) & (np.abs(values) < float(info.max) / 2)
+            with np.errstate(over="ignore", invalid="ignore"):
+                moved = values * (1 + self.rng.normal(size=shape) * _MOVED)
+            values = np.where(may_move, moved, values)
         if self.beside is not None:
             values = np.where(self.chance(_EQUAL), self.beside.astype(np.float64), values)
         values = np.clip(values, self.spec.low, self.spec.high)
@@ -335,11 +343,11 @@ class _Draw:
         numbers = numbers or self._any_of(low, high)
         if self.spec.axis and group:
             numbers = [n for n in numbers if low <= n <= high] or [*range(min(high + 1, _FEW_ROWS))]
-        chosen = self.rng.integers(0, len(numbers), shape)
+        chosen = np.broadcast_to(self.rng.integers(0, len(numbers), self.of_rows()), shape)
         values = np.array([numbers[int(at)] for at in np.ravel(chosen)], dtype=object).reshape(
             shape
         )
-        if len(group) > 1 or self.number % 2:
+        if self.of_rows() == shape and (len(group) > 1 or self.number % 2):
             values = values + self.rng.integers(-1, 2, shape).astype(object)
         if self.beside is not None:
             near = self.beside.astype(object) + self.rng.integers(*few, shape).astype(object)
