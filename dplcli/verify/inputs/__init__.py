@@ -29,6 +29,8 @@ from dplcli.shapes.knowledge import Knowledge
 from dplcli.shapes.terms import Algebra, Number, Term, add, negative
 from dplcli.verify.check import REFERENCE_LEVEL, Check, InputFunction, InputRequest, Sums
 from dplcli.verify.compare import Facts, Judge
+from dplcli.verify.inputs.files import ARCHIVE_ERRORS, check_saving, write_arrays
+from dplcli.verify.inputs.given import GivenSet, check_known, read_given
 from dplcli.verify.model import (
     Dataflow,
     Domain,
@@ -58,377 +60,6 @@ from dplcli.verify.values import (
     storable,
 )
 from dplcli.verify.verdict import InputChoice
-
-# Making the user's values fit an input: its type, its rank, its fixed dimensions.
-#
-# numpy makes float64 and int64 of everything, so a type is converted where nothing is lost.
-# Anything else is an error that names the input, because onnxruntime's own messages do not.
-
-
-_TEXT = "OUS"
-_WHOLE = "iu"
-
-
-def fit(value: object, port: Port, where: str) -> Feed:
-    """Return *value* as what *port* takes.
-
-    Args:
-        value: An array, or something that numpy makes one of; a list for a sequence; None for an
-            optional that is to be absent.
-        port: The input.
-        where: Where the value comes from, for messages.
-
-    Raises:
-        UsageError: It is of another kind, type or shape.
-    """
-    place = f"{where}: input {port.name!r}"
-    if value is None:
-        if not port.may_be_absent:
-            raise UsageError(f"{place} is None, but it is a {port.kind}: only an optional may be")
-        return None
-    if port.is_sequence:
-        if not isinstance(value, (list, tuple)):
-            raise UsageError(f"{place} is a sequence in the model, but a single array is given")
-        return [_fit_array(item, port, f"{place}[{index}]") for index, item in enumerate(value)]
-    if port.kind not in {"tensor", "optional"}:
-        raise UsageError(f"{place} is a {port.kind} in the model: dpl cannot feed that")
-    return _fit_array(value, port, place)
-
-
-def _fit_array(value: object, port: Port, place: str) -> Array:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise UsageError(f"{place} is no array: {_first_line(error)}") from error
-    _check_shape(array.shape, port, place)
-    if port.dtype == onnx.TensorProto.UNDEFINED:
-        return array
-    if port.dtype == onnx.TensorProto.STRING:
-        if array.dtype.kind not in _TEXT or not all(
-            isinstance(item, (str, bytes)) for item in array.reshape(-1).tolist()
-        ):
-            raise UsageError(f"{place} is {array.dtype.name}, but strings in the model")
-        words = [w.decode("utf-8", "replace") if isinstance(w, bytes) else w for w in array.flat]
-        text = np.empty(array.shape, dtype=object)
-        text.reshape(-1)[:] = words
-        return text
-    wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(port.dtype))
-    if array.dtype == wanted:
-        return np.ascontiguousarray(array).reshape(array.shape)
-    is_raw = array.dtype.type is np.void and array.dtype.names is None  # as bfloat16 is saved
-    if is_raw and array.dtype.itemsize == wanted.itemsize and wanted.kind in "Vf":
-        return np.ascontiguousarray(array).view(wanted).reshape(array.shape)
-    if not _may_become(array.dtype, port.dtype):
-        raise UsageError(f"{place} is {array.dtype.name}, but {port.type_name} in the model")
-    # Cast; refuse whole numbers that would change and finite ones that would become infinite.
-    with np.errstate(all="ignore"):
-        converted: Array = array.astype(wanted)
-        if array.dtype.kind in _WHOLE and wanted.kind in _WHOLE:
-            lost = converted != array
-        else:
-            finite = np.isfinite(array.astype(np.float64))
-            lost = finite & ~np.isfinite(converted.astype(np.float64))
-    if lost.any():
-        worst = array.reshape(-1)[int(np.argmax(lost.reshape(-1)))]
-        raise UsageError(f"{place} holds {worst}, which is outside of {wanted.name}")
-    return converted
-
-
-def _may_become(found: np.dtype[np.generic], wanted: int) -> bool:
-    name = onnx.TensorProto.DataType.Name(wanted)
-    if name == "BOOL" or found.kind in "bOUSMm" or found.type is np.void:
-        return False
-    is_float = "FLOAT" in name or name == "DOUBLE"
-    if found.kind in _WHOLE:
-        return "COMPLEX" not in name
-    if found.kind == "c":
-        return "COMPLEX" in name
-    return is_float
-
-
-def _check_shape(shape: Sequence[int], port: Port, place: str) -> None:
-    if port.shape is None:
-        return
-    fits = len(shape) == len(port.shape) and all(
-        not isinstance(declared, int) or declared == dim
-        for dim, declared in zip(shape, port.shape, strict=True)
-    )
-    if not fits:
-        raise UsageError(
-            f"{place} has the shape {_shown(shape)}, but {_shown(port.shape)} in the model"
-        )
-
-
-def _shown(shape: Sequence[int | str | None]) -> str:
-    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
-# Inputs that the user has: .npz, .npy, onnx test data, or what a Python function returns.
-#
-# What a path may be:
-#
-# - ``FILE.npz``: arrays by input name. ``NAME[0]``, ``NAME[1]``, … are the elements of a sequence;
-#     ``NAME[]`` is an empty sequence or an absent optional; ``NAME@CASE`` is the value of NAME in
-#     one of several cases. `save_inputs` writes such files.
-# - ``FILE.npy`` or ``FILE.pb``: the only input of a model;
-# - a folder with ``input_0.pb``, ``input_1.pb``, …: onnx test data, in the order of the inputs;
-# - a folder with ``test_data_set_0``, ``test_data_set_1``, …: several of them;
-# - a folder with ``NAME.npy``, …: arrays by input name.
-
-
-_KINDS = "a .npz, .npy or .pb file, or a folder with input_0.pb or test_data_set_0"
-_READ_ERRORS = (OSError, ValueError, EOFError, KeyError, MemoryError)
-ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError)
-"""What reading a .npz file raises; it is RuntimeError where a file says that it is encrypted."""
-_MOST_UNPACKED = 1 << 30
-_MOST_PACKED = 100
-"""How many times its size a file may unpack to, beyond that many bytes."""
-_HEADERS = (np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0)
-_PB = re.compile(r"input_(\d+)\.pb")
-_DATA_SET = re.compile(r"test_data_set_(\d+)")
-_ELEMENT = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class GivenSet:
-    """Values of some inputs or all, for one run.
-
-    Attributes:
-        label: What to call it in reports.
-        values: By input.
-    """
-
-    label: str
-    values: Mapping[str, Feed]
-
-
-def read_given(
-    request: InputRequest, graph: onnx.GraphProto, ports: Sequence[Port], seeds: Sequence[int]
-) -> list[GivenSet]:
-    """Return the sets of inputs that the user gives; none if the user gives none.
-
-    Args:
-        request: Says where they come from.
-        graph: The original's graph.
-        ports: The inputs that have to be fed.
-        seeds: What a function is called with, one after the other.
-
-    Raises:
-        UsageError: A file cannot be read, a function fails, or a value does not fit its input.
-    """
-    if request.function is not None:
-        return [_call(request.function, seed, ports, request.label) for seed in seeds]
-    if request.given is None:
-        return []
-    return list(_read(request.given, graph, ports))
-
-
-def _read(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator[GivenSet]:
-    if path.is_dir():
-        yield from _read_folder(path, graph, ports)
-    elif not path.exists():
-        raise UsageError(f"--inputs {path}: there is no such file or folder")
-    elif path.suffix == ".npz":
-        yield from _read_npz(path, ports)
-    elif path.suffix == ".npy":
-        yield _fitted(path.name, {_only(ports, path).name: _load_npy(path)}, ports)
-    elif path.suffix == ".pb":
-        port = _only(ports, path)
-        yield _fitted(path.name, {port.name: read_pb(path, port.kind)[1]}, ports)
-    else:
-        raise UsageError(f"--inputs {path}: not inputs", hint=f"give {_KINDS}")
-
-
-def _only(ports: Sequence[Port], path: Path) -> Port:
-    if len(ports) != 1:
-        names = ", ".join(port.name for port in ports) or "none"
-        raise UsageError(
-            f"--inputs {path}: one array, but the model has {len(ports)} inputs: {names}",
-            hint="give a .npz file with an array per input",
-        )
-    return ports[0]
-
-
-def _fitted(label: str, values: Mapping[str, object], ports: Sequence[Port]) -> GivenSet:
-    by_name = {port.name: port for port in ports}
-    _check_known(values, by_name, label + ": the model has no input {!r} to feed")
-    return GivenSet(label, {n: fit(value, by_name[n], label) for n, value in values.items()})
-
-
-def _check_known(names: Iterable[str], known: Collection[str], message: str) -> None:
-    """Refuse the first of *names* that is not *known*; its place in *message* is ``{!r}``."""
-    if unknown := [name for name in names if name not in known]:
-        there_are = ", ".join(known) or "none"
-        raise UsageError(message.format(unknown[0]), hint=f"there are: {there_are}")
-
-
-def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator[GivenSet]:
-    entries = sorted(path.iterdir())
-    if any(_PB.fullmatch(entry.name) for entry in entries):
-        yield _read_test_data(path, graph, ports)
-        return
-    sets = _numbered(filter(Path.is_dir, entries), _DATA_SET)
-    arrays = [entry for entry in entries if entry.suffix == ".npy"]
-    if sets:
-        for _, folder in sets:
-            yield _read_test_data(folder, graph, ports)
-    elif arrays:
-        yield _fitted(path.name, {entry.stem: _load_npy(entry) for entry in arrays}, ports)
-    else:
-        raise UsageError(f"--inputs {path}: the folder holds no inputs", hint=f"give {_KINDS}")
-
-
-def _numbered(entries: Iterable[Path], pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """Return those whose names fit, by the numbers in these."""
-    named = ((pattern.fullmatch(entry.name), entry) for entry in entries)
-    return sorted((int(name.group(1)), entry) for name, entry in named if name)
-
-
-def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> GivenSet:
-    """Read input_N.pb: by the names inside if all of them are inputs, else by position."""
-    files = _numbered(folder.iterdir(), _PB)
-    values: dict[str, object] = {}
-    for index, entry in files:
-        if index >= len(graph.input):
-            raise UsageError(
-                f"{folder.name}: holds {entry.name}, but the model has {len(graph.input)} inputs"
-            )
-    named = [read_pb(entry, kind_of(graph.input[index].type)[0]) for index, entry in files]
-    input_names = {info.name for info in graph.input}
-    by_name = len({name for name, _ in named} & input_names) == len(files)
-    for (index, _), (name, value) in zip(files, named, strict=True):
-        values[name if by_name else graph.input[index].name] = value
-    return _fitted(folder.name, values, ports)
-
-
-def read_pb(path: Path, kind: Kind) -> tuple[str, Any]:
-    """Return the name and the value in one file of onnx test data.
-
-    Raises:
-        UsageError: There is no such file, or it holds nothing of that kind.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
-    try:
-        if kind == "sequence":
-            sequence = onnx.SequenceProto.FromString(content)
-            return sequence.name, onnx.numpy_helper.to_list(sequence)
-        if kind in {"optional", "optional sequence"}:
-            optional = onnx.OptionalProto.FromString(content)
-            return optional.name, onnx.numpy_helper.to_optional(optional)
-        tensor = onnx.TensorProto.FromString(content)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise UsageError(f"{path}: its data lie in another file, which is not read")
-        return tensor.name, onnx.numpy_helper.to_array(tensor)
-    except (DecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UsageError(f"{path}: holds no {kind} in onnx's format") from error
-
-
-def _load_npy(path: Path) -> Array:
-    loaded = _load_numpy(path, "an array in numpy's format")
-    if not isinstance(loaded, np.ndarray):
-        raise UsageError(f"{path}: holds several arrays; rename it to .npz")
-    return loaded
-
-
-def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded
-            return {name: loaded[name] for name in loaded.files}
-    except (*_READ_ERRORS, *ARCHIVE_ERRORS, AttributeError) as error:
-        reason = (_first_line(error) or type(error).__name__)[:120]
-        raise UsageError(f"{path}: not {what} ({reason})") from error
-
-
-def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
-    # Refuse arrays that do not fit the model, or are far larger than their file, still packed.
-    by_name = {port.name: port for port in ports}
-    total = 0
-    with suppress(*_READ_ERRORS, *ARCHIVE_ERRORS), zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():  # what is damaged is found when it is unpacked
-            total += info.file_size
-            with archive.open(info) as file:
-                is_long = np.lib.format.read_magic(file) >= (2, 0)
-                shape, _, dtype = _HEADERS[is_long](file)
-            name = info.filename.removesuffix(".npy")
-            name = name if name in by_name else name.rpartition("@")[0] or name
-            port = by_name.get(name) or by_name.get(_element_of(name))
-            if port is not None and not name.endswith("[]") and not dtype.hasobject:
-                _check_shape(shape, port, f"{path.name}: input {port.name!r}")
-    size = path.stat().st_size
-    if total > max(_MOST_UNPACKED, _MOST_PACKED * size):
-        raise UsageError(
-            f"{path}: would unpack to {total / 1e9:,.1f} GB, from {size / 1e6:,.1f} MB",
-            hint="if that is right, save it with numpy.savez, which does not pack",
-        )
-    arrays = _load_numpy(path, "arrays in numpy's .npz format")
-    if isinstance(arrays, np.ndarray):
-        raise UsageError(f"{path}: holds one array; rename it to .npy")
-    if not arrays:
-        raise UsageError(f"{path}: holds no arrays")
-    for label, values in _cases(arrays, {port.name for port in ports}).items():
-        yield _fitted(f"{path.name}@{label}" if label else path.name, _joined(values, ports), ports)
-
-
-def _cases(arrays: Mapping[str, Array], names: set[str]) -> dict[str, dict[str, Array]]:
-    """Group ``NAME@CASE`` by case; an input may itself have such a name, which is left whole."""
-    cases: dict[str, dict[str, Array]] = {}
-    for key, array in arrays.items():
-        name, _, label = key.rpartition("@")
-        is_plain = key in names or not name or _element_of(key) in names
-        cases.setdefault("" if is_plain else label, {})[key if is_plain else name] = array
-    shared = cases.pop("", {}) if len(cases) > 1 else {}
-    return {label: {**shared, **values} for label, values in cases.items()}
-
-
-def _element_of(key: str) -> str:
-    element = _ELEMENT.fullmatch(key)
-    return element.group(1) if element else key
-
-
-def _joined(arrays: Mapping[str, Array], ports: Sequence[Port]) -> dict[str, object]:
-    """Gather ``NAME[0]``, ``NAME[1]``, … as the sequence NAME, if the model has one."""
-    kinds = {port.name: port for port in ports if port.is_sequence or port.may_be_absent}
-    values: dict[str, object] = {}
-    elements: dict[str, dict[int, Array]] = {}
-    for key, array in arrays.items():
-        element = _ELEMENT.fullmatch(key)
-        name, index = element.groups() if element else (key, "")
-        if not element or name not in kinds:
-            values[key] = array
-        elif not index:
-            values[name] = None if kinds[name].may_be_absent else []
-        else:
-            elements.setdefault(name, {})[int(index)] = array
-    return values | {name: [e[i] for i in sorted(e)] for name, e in elements.items()}
-
-
-def _call(function: InputFunction, seed: int, ports: Sequence[Port], label: str) -> GivenSet:
-    try:
-        values = function(seed)
-    except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(
-            f"{label}: failed with {type(error).__name__} for seed {seed}: {reason}"
-        ) from error
-    if not isinstance(values, Mapping):
-        raise UsageError(
-            f"{label}: returned {type(values).__name__} where a mapping is expected",
-            hint="return a dict from input names to arrays",
-        )
-    named = {str(name): value for name, value in values.items()}
-    fitted = _fitted(label, named, ports)
-    return GivenSet(f"{label}, seed {seed}", fitted.values)
-
 
 # Numbers for symbolic dimensions: plans to try in turn until the model runs.
 #
@@ -551,7 +182,7 @@ def shaped_sizes(
     """
     by_name = {port.name: port for port in ports}
     result = dict(sizes)
-    _check_known(shapes, by_name, "the model has no input {!r}")
+    check_known(shapes, by_name, "the model has no input {!r}")
     for name, shape in shapes.items():
         port = by_name[name]
         if port.shape is None:
@@ -1361,10 +992,10 @@ class _Search:
         symbols = {s for port in ports for s in port.symbols if s is not None}
         free = any(port.shape is None for port in ports)
         named = [name for name in self._sizes if not (free and ":" in name)]
-        _check_known(named, sorted(symbols), "no input has a dimension {!r}")
+        check_known(named, sorted(symbols), "no input has a dimension {!r}")
         self._domain = cache(partial(input_domain, flow))
         by_name = {port.name: port for port in ports}
-        _check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
+        check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
         self._asked = {
             name: asked_range(by_name[name], low, high)
             for name, (low, high) in request.ranges.items()
@@ -1837,19 +1468,6 @@ def candidate_source(path: Path, settings: Check, blocks: BlockCuts | None = Non
 # Writing what was fed, so that a comparison can be run again, by dpl or another tool.
 
 
-_TIME = (1980, 1, 1, 0, 0, 0)
-
-
-def check_saving(option: str, save: Path | None, *read: Path | None) -> None:
-    """Refuse to write over what is read.
-
-    Raises:
-        UsageError: The file to write is one of those.
-    """
-    if save is not None and save.resolve() in {path.resolve() for path in read if path is not None}:
-        raise UsageError(f"{option} {save}: would replace what is read")
-
-
 def save_inputs(path: Path, stimulus: Stimulus) -> None:
     """Write the inputs of every case as .npz, in one step and the same bytes each time.
 
@@ -1876,27 +1494,6 @@ def save_outputs(path: Path, outputs: Outputs) -> None:
     """
     leaves = ((name, leaf) for name, given in outputs.items() for leaf in given)
     write_arrays("--output", path, ((f"{name}{leaf.label}", leaf.data) for name, leaf in leaves))
-
-
-def write_arrays(option: str, path: Path, arrays: Iterable[tuple[str, Array]]) -> None:
-    """Write arrays by name as .npz, in one step and the same bytes each time.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
-
-    def write(stream: BinaryIO) -> None:
-        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in arrays:
-                member = zipfile.ZipInfo(f"{name}.npy", _TIME)
-                member.compress_type = zipfile.ZIP_DEFLATED
-                with archive.open(member, "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, storable(array), allow_pickle=False)
-
-    try:
-        write_file(path, write)
-    except OSError as error:
-        raise UsageError(f"{option} {path}: cannot be written: {error.strerror}") from error
 
 
 def _members(cases: Mapping[str, Mapping[str, Feed]]) -> Iterator[tuple[str, Array]]:
