@@ -18,15 +18,10 @@ from benchmarks.llm import SIZES, STYLES, write
 from dplcli.verify import Check
 from dplcli.verify.check import Execution, InputRequest
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import (
-    find_stimulus,
-    fixed_sizes,
-    other_sizes,
-    related_sizes,
-    shape_of,
-    size_plans,
-    smaller_size,
-)
+from dplcli.verify.inputs import find_stimulus
+from dplcli.verify.inputs.plans import size_plans
+from dplcli.verify.inputs.relations import SizeTerms, fixed_sizes
+from dplcli.verify.inputs.sizes import other_sizes, shape_of, smaller_size
 from dplcli.verify.model import Dataflow, Port, input_ports, read_model
 from dplcli.verify.values import Leaf, RunError, StoppedError
 from tests.verify.conftest import TOKENS, reference
@@ -461,7 +456,9 @@ def test_mask_is_as_long_as_past_and_present(tmp_path: Path, style: str) -> None
                 dim.dim_param = names[dim.dim_param]
     onnx.save(model, path)
 
-    assert related_sizes(Dataflow(read_model(path)), input_ports(model.graph)) == {"m": ("p", "s")}
+    assert SizeTerms(Dataflow(read_model(path)), input_ports(model.graph)).related() == {
+        "m": ("p", "s")
+    }
     for feeds in reference(path).feeds.values():
         shapes = {name: np.asarray(feed).shape for name, feed in feeds.items()}
         past = shapes["past_key_values.0.key"][2]
@@ -498,7 +495,7 @@ def test_sizes_that_meet_are_related(
     path = save(f"g (float[a] a, float[b] b, float[d] d) => (float[y] y) {stored} {{ {nodes} }}")
     model = read_model(path)
 
-    assert related_sizes(Dataflow(model), input_ports(model.graph)) == related
+    assert SizeTerms(Dataflow(model), input_ports(model.graph)).related() == related
 
 
 # -- no clock -------------------------------------------------------------------------------------
