@@ -79,6 +79,17 @@ def check_known(names: Iterable[str], known: Collection[str], message: str) -> N
         raise UsageError(message.format(unknown[0]), hint=f"there are: {there_are}")
 
 
+def sizes_given(ports: Sequence[Port], given: Mapping[str, Feed]) -> dict[str, int]:
+    """Return the sizes of symbols in given arrays; the first array decides."""
+    sizes: dict[str, int] = {}
+    for port in ports:
+        if isinstance(array := given.get(port.name), np.ndarray):
+            for symbol, dim in zip(port.symbols, array.shape, strict=False):
+                if symbol is not None:
+                    sizes.setdefault(symbol, dim)
+    return sizes
+
+
 # Where values come from.
 
 

@@ -18,6 +18,9 @@ Role = Literal["batch", "channel", "image", "length"]
 
 CHANNELS = 3
 IMAGE_RANK = 4
+_THINNEST = 8
+"""An axis of fewer is none of an image: points have two or three coordinates."""
+
 LEAST_BATCH, LEAST_LENGTH = 2, 6
 """Where the search for sizes begins."""
 
@@ -68,7 +71,8 @@ class Dimensions:
     def __init__(self, ports: Sequence[Port], sizes: Mapping[str, int]) -> None:
         ranked = [with_rank(port, sizes.get(rank_of(port), 0)) for port in ports]
         self.roles: dict[str, Role] = {}
-        for port in sorted(ranked, key=lambda port: len(port.symbols) < 2):
+        # The first input with two axes or more that has a symbol says what it is.
+        for port in sorted(ranked, key=lambda port: len(port.symbols) == 1):
             for axis, symbol in enumerate(port.symbols):
                 if symbol is not None:
                     self.roles.setdefault(symbol, _role(port, axis, symbol))
@@ -114,7 +118,7 @@ class Dimensions:
                     taken |= {*new} - {1}
                 sizes[symbol] = chosen[key]
         self.add_up(sizes, pinned)
-        return sizes
+        return {symbol: sizes[symbol] for symbol in self.roles}
 
     def summed(self, sizes: Mapping[str, int], of: str | None = None) -> list[int]:
         """Return the sums of which all parts have sizes; only those of one part, if it is named."""
@@ -168,10 +172,10 @@ def _role(port: Port, axis: int, symbol: str) -> Role:
         return "image" if is_image and not holds_indices(port) else "length"
     if axis == 1 and None not in port.symbols:
         return "channel"
-    open_axes = [name for name in port.symbols[1:] if name is not None]
     dims = port.shape or ()
-    is_image = dims[1] in {1, CHANNELS} and all(not isinstance(d, int) or d >= 8 for d in dims[2:])
-    return "image" if len(open_axes) > 1 or is_image else "length"
+    is_open = sum(name is not None for name in port.symbols[1:]) > 1
+    is_wide = min((dim for dim in dims[2:] if isinstance(dim, int)), default=0) >= _THINNEST
+    return "image" if is_open or (is_wide and dims[1] in {1, CHANNELS}) else "length"
 
 
 def _is_state(port: Port, axis: int, symbol: str) -> bool:
