@@ -413,7 +413,7 @@ def test_total_is_past_plus_present() -> None:
     """A decoder with a past gets a mask over past and present."""
     ports = [
         Port("ids", "tensor", INT64, ("batch", "seq")),
-        Port("mask", "tensor", INT64, ("batch", "total")),
+        Port("mask", "tensor", INT64, ("batch", "total"), {"total": ("past", "seq")}),
         Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
     ]
 

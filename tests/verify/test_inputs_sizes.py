@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tests.verify.conftest import Save
 
 FLOAT, INT64 = 1, 7
+TOTAL = {"total": ("past", "seq")}
+"""What a graph says of a mask over past and present."""
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
 LAYOUTS = {
@@ -49,12 +51,12 @@ LAYOUTS = {
     ],
     "past": [
         Port("ids", "tensor", INT64, ("batch", "seq")),
-        Port("mask", "tensor", INT64, ("batch", "total")),
-        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
+        Port("mask", "tensor", INT64, ("batch", "total"), TOTAL),
+        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8), TOTAL),
     ],
     "past-of-one-token": [
         Port("ids", "tensor", INT64, ("batch", 1)),
-        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
+        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8), {"past + 1": ("past", 1)}),
     ],
     "two-batches": [
         Port("text", "tensor", INT64, ("texts", "seq")),

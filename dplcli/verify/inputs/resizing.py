@@ -13,11 +13,7 @@ from dplcli.verify.inputs.sizes import Dimensions, Role, other_sizes, smaller_si
 from dplcli.verify.inputs.work import CHEAP, work_of
 from dplcli.verify.model import Dataflow, Port, numbers_in, stored
 
-_LARGER: Sequence[Mapping[Role, int]] = (
-    {"batch": 64, "length": 2},
-    {"batch": 64},
-    {"batch": 8},
-)
+_LARGER: Sequence[Mapping[Role, int]] = ({"batch": 64, "length": 2}, {"batch": 64}, {"batch": 8})
 """How many times as large sizes are in a larger case; the first that runs."""
 
 _LONG, _LONGEST = 16, 1 << 13
