@@ -15,9 +15,8 @@ from dplcli.report.json import parts_of
 from dplcli.verify import Check, InputChoice
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs.draws import Range, draw
-from dplcli.verify.inputs.plans import size_plans
 from dplcli.verify.inputs.relations import static_sizes, tied_sizes
-from dplcli.verify.inputs.sizes import shape_of
+from dplcli.verify.inputs.sizes import shape_of, size_plans
 from dplcli.verify.model import Bound, Dataflow, Port, input_domain, input_ports
 
 Save = Callable[..., Path]

@@ -19,9 +19,8 @@ from dplcli.verify import Check
 from dplcli.verify.check import Execution, InputRequest
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import find_stimulus
-from dplcli.verify.inputs.plans import size_plans
 from dplcli.verify.inputs.relations import SizeTerms, fixed_sizes
-from dplcli.verify.inputs.sizes import other_sizes, shape_of, smaller_size
+from dplcli.verify.inputs.sizes import other_sizes, shape_of, size_plans, smaller_size
 from dplcli.verify.model import Dataflow, Port, input_ports, read_model
 from dplcli.verify.values import Leaf, RunError, StoppedError
 from tests.verify.conftest import TOKENS, reference

@@ -11,19 +11,12 @@ import numpy as np
 
 from dplcli.errors import VerificationError
 from dplcli.verify.check import InputRequest
-from dplcli.verify.inputs.draws import (
-    Mood,
-    Range,
-    asked_range,
-    check_feedable,
-    choose_range,
-    draw,
-    is_bold,
-)
-from dplcli.verify.inputs.given import check_known, sizes_given
-from dplcli.verify.inputs.plans import shaped_sizes, size_plans
+from dplcli.verify.inputs import draws
+from dplcli.verify.inputs.draws import Mood, Range
+from dplcli.verify.inputs.given import check_known, shaped_sizes, sizes_given
 from dplcli.verify.inputs.relations import fixed_sizes, static_sizes, tied_sizes
-from dplcli.verify.inputs.work import DEAR, work_of
+from dplcli.verify.inputs.resizing import is_dear
+from dplcli.verify.inputs.sizes import size_plans
 from dplcli.verify.model import Dataflow, Port, input_domain, output_ports
 from dplcli.verify.run import Runner
 from dplcli.verify.values import Feed, Outputs, RunError
@@ -109,13 +102,11 @@ class Attempts:
     ) -> None:
         self.flow, self.ports, self.runner = flow, ports, runner
         self.sizes = shaped_sizes(ports, request.shapes, sizes)
-        symbols = {s for port in ports for s in port.symbols if s is not None}
-        free = any(port.shape is None for port in ports)
-        named = [name for name in self.sizes if not (free and ":" in name)]
-        check_known(named, sorted(symbols), "no input has a dimension {!r}")
         by_name = {port.name: port for port in ports}
         check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
-        self.asked = {name: asked_range(by_name[name], *r) for name, r in request.ranges.items()}
+        self.asked = {
+            name: draws.asked_range(by_name[name], *r) for name, r in request.ranges.items()
+        }
         self._domain = cache(partial(input_domain, flow))
         self._fixed = fixed_sizes(flow)
         self._has_run = False
@@ -124,7 +115,7 @@ class Attempts:
     def is_dear(self) -> bool:
         """Whether one run takes seconds, told by the work in it."""
         sizes = self.first_sizes({})
-        return sizes is not None and work_of(self.flow, self.ports, sizes) > DEAR
+        return sizes is not None and is_dear(self.flow, self.ports, sizes)
 
     def first_sizes(self, given: Mapping[str, int]) -> dict[str, int] | None:
         """Return sizes of which none coincide, given some; None if all are too large."""
@@ -142,7 +133,7 @@ class Attempts:
                 attempt, the most plausible one.
         """
         free = [port for port in self.ports if port.name not in given]
-        check_feedable(free)
+        draws.check_feedable(free)
         first_error: RunError | None = None
         wanted: list[int] = []
         kept: list[tuple[_Worth, Found]] = []
@@ -186,13 +177,13 @@ class Attempts:
         """
         ranges = {
             port.name: self.asked.get(port.name)
-            or choose_range(port, self._domain(port), sizes, mood)
+            or draws.choose_range(port, self._domain(port), sizes, mood)
             for port in self.ports
             if port.name not in given
         }
         made = [(port, ranges[port.name]) for port in self.ports if port.name in ranges]
         feeds = {
-            seed: {**given, **{port.name: draw(port, own, sizes, seed) for port, own in made}}
+            seed: {**given, **{port.name: draws.draw(port, own, sizes, seed) for port, own in made}}
             for seed in seeds
         }
         outputs = dict(zip(feeds, self.runner.run_each([*feeds.values()]), strict=True))
@@ -203,11 +194,9 @@ class Attempts:
         self, free: Sequence[Port], sizes: Mapping[str, int], wanted: Sequence[int]
     ) -> Iterator[tuple[dict[str, int], Mood]]:
         """Yield sizes and moods to try, the likely ones first."""
-        bold = any(is_bold(p, self._domain(p)) for p in free if p.name not in self.asked)
+        bold = any(draws.is_bold(p, self._domain(p)) for p in free if p.name not in self.asked)
         tied, static = tied_sizes(self.flow, free), self._static_sizes()
-        plans = size_plans(
-            free, sizes, wanted, static, tied=tied, fixed=self._fixed, is_dear=self.is_dear
-        )
+        plans = size_plans(free, sizes, wanted, static, tied=tied, fixed=self._fixed)
         for index, plan in enumerate(plans):
             if bold:
                 yield plan, Mood.BOLD

@@ -26,6 +26,7 @@ import onnx
 from dplcli.errors import UsageError
 from dplcli.verify.check import InputFunction, InputRequest
 from dplcli.verify.inputs.files import first_line, read_npy, read_npz, read_pb
+from dplcli.verify.inputs.sizes import rank_of, with_rank
 from dplcli.verify.model import Port, kind_of
 from dplcli.verify.values import Array, Feed
 
@@ -88,6 +89,39 @@ def sizes_given(ports: Sequence[Port], given: Mapping[str, Feed]) -> dict[str, i
                 if symbol is not None:
                     sizes.setdefault(symbol, dim)
     return sizes
+
+
+def shaped_sizes(
+    ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """Return *sizes* and the sizes of all symbols in *shapes*, which are given for whole inputs.
+
+    Raises:
+        UsageError: A shape is for no input, has another rank or contradicts a fixed dimension; one
+            symbol gets two numbers; or a size is for a dimension that no input has.
+    """
+    by_name = {port.name: port for port in ports}
+    result = dict(sizes)
+    check_known(shapes, by_name, "the model has no input {!r}")
+    for name, shape in shapes.items():
+        port = with_rank(by_name[name], len(shape))
+        declared = port.shape or ()
+        if len(declared) != len(shape):
+            raise UsageError(
+                f"the shape of {name!r} has {len(shape)} dimensions, but {len(declared)} in the "
+                "model"
+            )
+        result |= {rank_of(port): len(shape)} if by_name[name].shape is None else {}
+        for axis, (symbol, dim) in enumerate(zip(port.symbols, shape, strict=True)):
+            if symbol is None and declared[axis] != dim:
+                raise UsageError(f"dimension {axis} of {name!r} is {declared[axis]}, not {dim}")
+            if symbol is not None and result.setdefault(symbol, dim) != dim:
+                raise UsageError(f"two sizes are given for {symbol!r}: {result[symbol]} and {dim}")
+    is_ranked = all(port.shape is not None for port in ports)
+    named = [name for name in result if is_ranked or ":" not in name]
+    symbols = {symbol for port in ports for symbol in port.symbols if symbol is not None}
+    check_known(named, sorted(symbols), "no input has a dimension {!r}")
+    return result
 
 
 # Where values come from.

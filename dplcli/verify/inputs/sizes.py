@@ -1,44 +1,89 @@
-"""Sizes of open dimensions, so that they coincide as little as small numbers can.
+"""Sizes of open dimensions: plans of them, tried in turn until the model runs.
 
-Where two sizes are equal, or one is a product of others, a transposed axis or a wrong target of a
-reshape goes unnoticed. The sizes that are sums of others, in the inputs or inside the model, are
-kept apart, too.
+A symbol gets one number over all inputs. A dimension that a model declares dynamic need not be
+so: exports bake in batch sizes, add a past to a present, or want an image of a certain size. So
+there are several plans. The first ones tell most: no two sizes are equal, and none is a product of
+others, for then a transposed axis or a wrong target of a reshape would go unnoticed. Later ones
+are more likely to run: the batch is 1, sizes are equal, images and sequences are larger or smaller.
+Then come the sizes that onnxruntime asked for when it refused the others, and the sizes that
+something else in the model has: a table of 100 positions wants 100 of them.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
-from itertools import count, islice
+import math
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
+from types import MappingProxyType
 from typing import Literal
 
-import onnx
+from onnx import TensorProto
 
 from dplcli.verify.model import Port
 
 Role = Literal["batch", "channel", "image", "length"]
 
-CHANNELS = 3
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 IMAGE_RANK = 4
+_CHANNELS = 3
+
 _THINNEST = 8
 """An axis of fewer is none of an image: points have two or three coordinates."""
-
-LEAST_BATCH, LEAST_LENGTH = 2, 6
-"""Where the search for sizes begins."""
 
 _STEP = 32
 """Sizes of images are multiples: most nets halve them five times."""
 
-_TRIED: Mapping[Role, tuple[int, int]] = {"batch": (1, 12), "length": (1, 32), "image": (_STEP, 5)}
+_SEARCHED = {"batch": (1, 12), "length": (1, 32), "image": (_STEP, 5)}
 """By role, how far apart the numbers are that are tried for a size, and how many."""
+
+_MOST_ELEMENTS, _MANY_ELEMENTS = 1 << 26, 1 << 22
+"""Beyond the first, inputs are not made up; beyond the second, that takes seconds."""
+
+_MOST_WANTED, _MOST_STATIC, _MOST_TIED = 6, 8, 3
+
+
+@dataclass(frozen=True)
+class SizePlan:
+    """Sizes by role.
+
+    Attributes:
+        batch: Size of a dimension that is the first axis.
+        image: Smallest size of an axis of an image.
+        length: Smallest size of every other dimension.
+        distinct: Whether sizes are searched upwards from these, so that none coincide. A batch of
+            1 stays.
+        batches: Whether those of several batches differ, too.
+        rank: Rank of inputs that do not declare one.
+    """
+
+    batch: int
+    image: int
+    length: int
+    distinct: bool = False
+    batches: bool = False
+    rank: int = 2
+
+
+_FIRST = SizePlan(2, 64, 6, distinct=True, batches=True)
+_PLANS = (
+    _FIRST,
+    replace(_FIRST, batches=False),
+    SizePlan(1, 64, 6, distinct=True, rank=1),
+    SizePlan(2, 64, 8, rank=4),
+    SizePlan(1, 224, 16, rank=3),
+    SizePlan(4, 32, 4, rank=0),
+    SizePlan(1, 256, 256),
+    SizePlan(1, 640, 512),
+    SizePlan(1, 320, 4096),
+)
+_LAST_PLAN = SizePlan(1, 1, 1)
+"""It runs wherever sizes are broadcast, and shows little."""
 
 
 def shape_of(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the dimensions of one input under one plan."""
-    if port.shape is None:
-        port = with_rank(port, sizes.get(rank_of(port), 0))
-    return tuple(
-        dim if isinstance(dim, int) else sizes[symbol or ""]
-        for dim, symbol in zip(port.shape or (), port.symbols, strict=True)
-    )
+    ranked = with_rank(port, sizes.get(rank_of(port), 0))
+    pairs = zip(ranked.shape or (), ranked.symbols, strict=True)
+    return tuple(dim if isinstance(dim, int) else sizes[symbol or ""] for dim, symbol in pairs)
 
 
 def rank_of(port: Port) -> str:
@@ -53,7 +98,104 @@ def with_rank(port: Port, rank: int) -> Port:
 
 def holds_indices(port: Port) -> bool:
     """Tell whether an input holds whole numbers as indices are."""
-    return port.dtype in {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
+    return port.dtype in {TensorProto.INT32, TensorProto.INT64}
+
+
+def size_plans(  # noqa: PLR0913  # what is known of sizes, one kind each
+    ports: Sequence[Port],
+    given: Mapping[str, int],
+    wanted: Sequence[int],
+    static: Iterable[int] = (),
+    *,
+    tied: Mapping[str, int] = NO_SIZES,
+    fixed: Collection[int] = (),
+) -> Iterator[dict[str, int]]:
+    """Yield sizes: one per symbol, and one per ``input:axis`` of an unnamed axis; none twice.
+
+    Args:
+        ports: The inputs. Those without a declared rank get one per plan (see `shape_of`).
+        given: Sizes that the user fixed, also of other inputs. They hold in every plan.
+        wanted: Sizes that failures of earlier plans asked for, read once the plans are used up.
+        static: Sizes that other parts of the model have, the likely ones first; read after those.
+        tied: Sizes that seem to be the only ones, see `tied_sizes`; they hold in the first plans.
+        fixed: Sizes that the first plans keep clear of, see `fixed_sizes`.
+    """
+    seen: set[frozenset[tuple[str, int]]] = set()
+    first = ((plan, {**tied, **given}) for plan in _PLANS[:_MOST_TIED] if tied)
+    others = ((plan, given) for plan in _plans(ports, wanted, static))
+    for plan, pinned in chain(first, others):
+        sizes = _planned(plan, ports, pinned, fixed)
+        key = frozenset(sizes.items())
+        if key not in seen and _elements(ports, sizes) <= _MOST_ELEMENTS:
+            yield sizes
+        seen.add(key)
+
+
+def _plans(
+    ports: Sequence[Port], wanted: Sequence[int], static: Iterable[int]
+) -> Iterator[SizePlan]:
+    """Yield plans; late those for which already to make up values takes seconds."""
+    made = {plan: _elements(ports, _planned(plan, ports, {}, ())) for plan in _PLANS}
+    yield from (plan for plan in _PLANS if made[plan] <= _MANY_ELEMENTS)
+    for size in wanted[:_MOST_WANTED]:
+        yield from (SizePlan(batch, 64, size) for batch in (2, 1))
+    for size in islice(static, _MOST_STATIC):
+        yield from (SizePlan(batch, 64, size) for batch in (size, 2, 1))
+        yield from (SizePlan(size, size, size), SizePlan(size, 64, 8))
+    yield from (plan for plan in _PLANS if made[plan] > _MANY_ELEMENTS)
+    yield _LAST_PLAN
+
+
+def _planned(
+    plan: SizePlan, ports: Sequence[Port], pinned: Mapping[str, int], fixed: Collection[int]
+) -> dict[str, int]:
+    """Return the ranks and all sizes under a plan."""
+    ranks = {rank_of(port): plan.rank if port.shape is None else len(port.shape) for port in ports}
+    of = Dimensions(ports, ranks)
+    by_role = {"batch": plan.batch, "channel": _CHANNELS, "image": plan.image}
+    sizes = {symbol: by_role.get(role, plan.length) for symbol, role in of.roles.items()}
+    if plan.distinct:
+        still = {s: n for s, n in sizes.items() if n == 1 or of.roles[s] == "channel"}
+        same = {s: s if plan.batches or role != "batch" else role for s, role in of.roles.items()}
+        sizes = of.apart(sizes, {**still, **pinned}, fixed, same)
+    else:
+        sizes = of.added_up({**sizes, **{s: pinned[s] for s in sizes.keys() & pinned}}, pinned)
+    return {**ranks, **sizes, **pinned}
+
+
+def _elements(ports: Sequence[Port], sizes: Mapping[str, int]) -> int:
+    return sum(math.prod(shape_of(port, sizes)) for port in ports)
+
+
+def other_sizes(
+    ports: Sequence[Port],
+    sizes: Mapping[str, int],
+    starts: Mapping[str, int],
+    fixed: Collection[int] = (),
+) -> dict[str, int]:
+    """Return *sizes* with other ones for some symbols; what was equal stays so.
+
+    Args:
+        ports: The inputs.
+        sizes: Sizes that run.
+        starts: Where to search for the others; 1 stays 1.
+        fixed: Sizes to keep clear of, beside all of *sizes*.
+    """
+    of = Dimensions(ports, sizes)
+    kept = {symbol: sizes[symbol] for symbol in of.roles if symbol not in starts}
+    ones = {symbol: 1 for symbol, start in starts.items() if start == 1}
+    same = {symbol: (role, sizes[symbol]) for symbol, role in of.roles.items()}
+    taken = {*(sizes[symbol] for symbol in of.roles), *of.summed(sizes)} - {1}
+    return {**sizes, **of.apart(starts, {**kept, **ones}, {*fixed, *taken}, same)}
+
+
+def smaller_size(role: str, size: int) -> int:
+    """Return where to search for a smaller size; for one that is small, near it."""
+    if role == "batch":
+        return 1 if size > 1 else _FIRST.batch  # what holds for several need not hold for one
+    if role == "image":
+        return max(_STEP, size // 2 // _STEP * _STEP)
+    return max(_FIRST.length // 2, size // 2)
 
 
 class Dimensions:
@@ -76,10 +218,10 @@ class Dimensions:
             for axis, symbol in enumerate(port.symbols):
                 if symbol is not None:
                     self.roles.setdefault(symbol, _role(port, axis, symbol))
+        sums = {name: parts for port in ranked for name, parts in port.parts.items()}
         self.sums = {
             name: parts
-            for port in ranked
-            for name, parts in port.parts.items()
+            for name, parts in sums.items()
             if all(isinstance(part, int) or part in self.roles for part in parts)
         }
 
@@ -90,7 +232,7 @@ class Dimensions:
         fixed: Collection[int],
         same: Mapping[str, Hashable],
     ) -> dict[str, int]:
-        """Return a size for each symbol.
+        """Return a size for each symbol, so that they coincide as little as small numbers can.
 
         Args:
             starts: Where to begin to search upwards, for each symbol.
@@ -101,41 +243,37 @@ class Dimensions:
         sizes = {symbol: pinned[symbol] for symbol in self.roles if symbol in pinned}
         taken = {size for size in (*sizes.values(), *self.summed(sizes)) if size > 1}
         chosen: dict[Hashable, int] = {}
-        for role, (step, most) in _TRIED.items():
-            for symbol in self.roles:
-                if self.roles[symbol] != role or symbol in sizes or symbol in self.sums:
-                    continue
-                if (key := same[symbol]) not in chosen:
-                    free = (size for size in count(starts[symbol], step) if size not in taken)
-                    new = min(
-                        (
-                            [size, *self.summed({**sizes, symbol: size}, symbol)]
-                            for size in islice(free, most)
-                        ),
-                        key=lambda new: _clashes(new, taken, fixed),
-                    )
-                    chosen[key] = new[0]
-                    taken |= {*new} - {1}
-                sizes[symbol] = chosen[key]
-        self.add_up(sizes, pinned)
-        return {symbol: sizes[symbol] for symbol in self.roles}
+        left = {s: r for s, r in self.roles.items() if s not in {*sizes, *self.sums}}
+        for symbol in sorted(left, key=lambda symbol: [*_SEARCHED].index(left[symbol])):
+            step, most = _SEARCHED[left[symbol]]
+            if (key := same[symbol]) not in chosen:
+                free = (size for size in count(starts[symbol], step) if size not in taken)
+                tried = (
+                    [n, *self.summed({**sizes, symbol: n}, symbol)] for n in islice(free, most)
+                )
+                new = min(tried, key=lambda new: _clashes(new, taken, fixed))
+                chosen[key] = new[0]
+                taken |= {*new} - {1}
+            sizes[symbol] = chosen[key]
+        return self.added_up(sizes, pinned)
 
     def summed(self, sizes: Mapping[str, int], of: str | None = None) -> list[int]:
         """Return the sums of which all parts have sizes; only those of one part, if it is named."""
         known = [_known(p, sizes) for p in self.sums.values() if of is None or of in p]
         return [sum(parts) for parts in known if all(parts)]
 
-    def add_up(self, sizes: dict[str, int], given: Collection[str]) -> None:
-        """Set the sizes that are sums; of one that is *given*, a part that is not."""
+    def added_up(self, sizes: Mapping[str, int], given: Collection[str]) -> dict[str, int]:
+        """Return sizes with sums; of one that is *given*, with the part that is not."""
+        made = dict(sizes)
         for symbol, parts in self.sums.items():
             if symbol in given:
                 free = next((p for p in parts if isinstance(p, str) and p not in given), "")
-                left = sizes.get(symbol, 0) - sum(_known([p for p in parts if p != free], sizes))
-                if free and left > 0:
-                    sizes[free] = left
+                left = made.get(symbol, 0) - sum(_known([p for p in parts if p != free], made))
+                made |= {free: left} if free and left > 0 else {}
         for symbol, parts in self.sums.items():
             if symbol in self.roles and symbol not in given:
-                sizes[symbol] = sum(_known(parts, sizes))
+                made[symbol] = sum(_known(parts, made))
+        return {symbol: made[symbol] for symbol in self.roles}
 
 
 def _known(parts: Sequence[int | str], sizes: Mapping[str, int]) -> list[int]:
@@ -159,59 +297,21 @@ def _clashes(new: Sequence[int], made: set[int], fixed: Collection[int]) -> tupl
 
 def _role(port: Port, axis: int, symbol: str) -> Role:
     """Return the role that an input gives to the dimension of one of its axes."""
-    rank = len(port.symbols)
-    if (axis == 0 and rank > 1) or _is_state(port, axis, symbol):
+    dims, rank = port.shape or (), len(port.symbols)
+    if axis == 0 and rank > 1:
         return "batch"
     if any(symbol in (name, *parts) for name, parts in port.sums.items()):
         return "length"
+    if rank == IMAGE_RANK - 1:
+        first, _, last = dims
+        if axis == 1 and dims[1] is None and first != 1 and {type(first), type(last)} == {int}:
+            return "batch"  # of a recurrent state: layers, batch, hidden
+        is_image = first in {1, _CHANNELS} and not holds_indices(port)
+        return "image" if is_image else "length"
     if rank < IMAGE_RANK:
-        # the channels of a single image come first
-        is_image = (
-            rank == IMAGE_RANK - 1 and port.shape is not None and port.shape[0] in {1, CHANNELS}
-        )
-        return "image" if is_image and not holds_indices(port) else "length"
+        return "length"
     if axis == 1 and None not in port.symbols:
         return "channel"
-    dims = port.shape or ()
     is_open = sum(name is not None for name in port.symbols[1:]) > 1
     is_wide = min((dim for dim in dims[2:] if isinstance(dim, int)), default=0) >= _THINNEST
-    return "image" if is_open or (is_wide and dims[1] in {1, CHANNELS}) else "length"
-
-
-def _is_state(port: Port, axis: int, symbol: str) -> bool:
-    """Tell whether this is the unnamed middle axis of a recurrent state (layers, batch, hidden)."""
-    if len(port.symbols) != IMAGE_RANK - 1 or axis != 1 or ":" not in symbol:
-        return False
-    first, _, last = port.shape or (None, None, None)
-    return isinstance(first, int) and first > 1 and isinstance(last, int)
-
-
-def other_sizes(
-    ports: Sequence[Port],
-    sizes: Mapping[str, int],
-    starts: Mapping[str, int],
-    fixed: Collection[int] = (),
-) -> dict[str, int]:
-    """Return *sizes* with other ones for some symbols; what was equal stays so.
-
-    Args:
-        ports: The inputs.
-        sizes: Sizes that run.
-        starts: Where to search for the others; 1 stays 1.
-        fixed: Sizes to keep clear of, beside all of *sizes*.
-    """
-    of = Dimensions(ports, sizes)
-    kept = {symbol: sizes[symbol] for symbol in of.roles if symbol not in starts}
-    ones = {symbol: 1 for symbol, start in starts.items() if start == 1}
-    same = {symbol: (role, sizes[symbol]) for symbol, role in of.roles.items()}
-    taken = {*map(sizes.__getitem__, of.roles), *of.summed(sizes)} - {1}
-    return {**sizes, **of.apart(starts, {**kept, **ones}, {*fixed, *taken}, same)}
-
-
-def smaller_size(role: str, size: int) -> int:
-    """Return where to search for a smaller size; for one that is small, near it."""
-    if role == "batch":
-        return 1 if size > 1 else LEAST_BATCH  # what holds for several need not hold for one
-    if role == "image":
-        return max(_STEP, size // 2 // _STEP * _STEP)
-    return max(LEAST_LENGTH // 2, size // 2)
+    return "image" if is_open or (is_wide and dims[1] in {1, _CHANNELS}) else "length"
