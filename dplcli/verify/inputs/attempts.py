@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache, cached_property, partial
-from types import MappingProxyType
+from functools import cache, partial
 
 import numpy as np
 
@@ -15,14 +14,12 @@ from dplcli.verify.inputs import draws
 from dplcli.verify.inputs.draws import Mood, Range
 from dplcli.verify.inputs.given import check_known, shaped_sizes, sizes_given
 from dplcli.verify.inputs.relations import fixed_sizes, static_sizes, tied_sizes
-from dplcli.verify.inputs.resizing import is_dear
 from dplcli.verify.inputs.sizes import size_plans
 from dplcli.verify.model import Dataflow, Port, input_domain, output_ports
 from dplcli.verify.run import Runner
 from dplcli.verify.values import Feed, Outputs, RunError
 
 Feeds = dict[str, Feed]
-NO_FEEDS: Mapping[str, Feed] = MappingProxyType({})
 
 _CAUTIOUS_PLANS = 5
 """Of so many plans numbers near 0 and 1 are tried, too."""
@@ -111,12 +108,6 @@ class Attempts:
         self._fixed = fixed_sizes(flow)
         self._has_run = False
 
-    @cached_property
-    def is_dear(self) -> bool:
-        """Whether one run takes seconds, told by the work in it."""
-        sizes = self.first_sizes({})
-        return sizes is not None and is_dear(self.flow, self.ports, sizes)
-
     def first_sizes(self, given: Mapping[str, int]) -> dict[str, int] | None:
         """Return sizes of which none coincide, given some; None if all are too large."""
         return next(size_plans(self.ports, {**self.sizes, **given}, (), fixed=self._fixed), None)
@@ -129,14 +120,13 @@ class Attempts:
             given: Inputs that the user has, the same for every seed.
 
         Raises:
-            VerificationError: There are none. The message is what onnxruntime said of the first
-                attempt, the most plausible one.
+            VerificationError: There are none, or an input has a type that cannot be made. The
+                message is what onnxruntime said of the first attempt, the most plausible one.
         """
         free = [port for port in self.ports if port.name not in given]
-        draws.check_feedable(free)
         first_error: RunError | None = None
         wanted: list[int] = []
-        kept: list[tuple[_Worth, Found]] = []
+        kept: dict[_Worth, Found] = {}
         small: list[Mapping[str, int]] = []
         sizes = {**sizes_given(self.ports, given), **self.sizes}
         for plan, mood in self._tried(free, sizes, wanted):
@@ -146,17 +136,16 @@ class Attempts:
                 found = self.attempt(plan, mood, seeds, given)
             except RunError as error:
                 first_error = first_error or error
-                wanted += [size for size in _sizes_in(str(error)) if size not in wanted]
+                said = " ".join(_WANTED.findall(str(error)))
+                wanted += [int(number) for number in re.findall(r"\d+", said)]
                 continue
             worth = self._worth(found)
-            if worth is _Worth.ENOUGH:
-                return found
-            kept.append((worth, found))
+            kept.setdefault(worth, found)
             small += [plan] if worth is _Worth.SMALL else []
-            if len(small) == _MOST_SMALL:
+            if worth is _Worth.ENOUGH or len(small) == _MOST_SMALL:
                 break
         if kept:
-            return max(kept, key=lambda each: each[0])[1]
+            return kept[max(kept)]
         raise VerificationError(
             f"no inputs were found that the original accepts; onnxruntime says: {first_error}",
             hint=_way_out(free, str(first_error), asked=bool(self.asked)),
@@ -167,25 +156,26 @@ class Attempts:
         sizes: Mapping[str, int],
         mood: Mood,
         seeds: Sequence[int],
-        given: Mapping[str, Feed] = NO_FEEDS,
+        given: Mapping[str, Feed] | None = None,
     ) -> Found:
         """Return inputs of these sizes for every seed, and what they give.
 
         Raises:
+            VerificationError: An input has a type that cannot be made.
             RunError: The original does not run on them.
             StoppedError: It crashed, or took longer than allowed.
         """
+        given = given or {}
+        free = [port for port in self.ports if port.name not in given]
+        draws.check_feedable([port for port in free if port.name not in self.asked])
         ranges = {
-            port.name: self.asked.get(port.name)
-            or draws.choose_range(port, self._domain(port), sizes, mood)
-            for port in self.ports
-            if port.name not in given
+            p.name: self.asked.get(p.name) or draws.choose_range(p, self._domain(p), sizes, mood)
+            for p in free
         }
-        made = [(port, ranges[port.name]) for port in self.ports if port.name in ranges]
-        feeds = {
-            seed: {**given, **{port.name: draws.draw(port, own, sizes, seed) for port, own in made}}
-            for seed in seeds
-        }
+        feeds: dict[int, Feeds] = {}
+        for seed in seeds:
+            made = {p.name: draws.draw(p, ranges[p.name], sizes, seed) for p in free}
+            feeds[seed] = {port.name: {**made, **given}[port.name] for port in self.ports}
         outputs = dict(zip(feeds, self.runner.run_each([*feeds.values()]), strict=True))
         self._has_run = True
         return Found(feeds, outputs, ranges, sizes, mood)
@@ -242,9 +232,3 @@ def _way_out(free: Sequence[Port], refusal: str, *, asked: bool) -> str:
     symbols = list(dict.fromkeys(s for port in free for s in port.symbols if s is not None))
     sizes = f"give sizes: {' '.join(f'--shape {s}=N' for s in symbols[:3])}; " if symbols else ""
     return f"{sizes}or values: --inputs FILE"
-
-
-def _sizes_in(message: str) -> list[int]:
-    """Return the sizes that a refusal of onnxruntime asks for."""
-    numbers = [n for found in _WANTED.finditer(message) for n in re.findall(r"\d+", found.group())]
-    return [int(number) for number in numbers if int(number) > 1]

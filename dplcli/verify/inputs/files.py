@@ -7,7 +7,7 @@ unpacked before its sizes were looked at.
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +30,11 @@ _MOST_PACKED = 100
 """How many times its size a file may unpack to, beyond that many bytes."""
 
 _HEADERS = (np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0)
+_PROTOS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
+    "sequence": (onnx.SequenceProto, onnx.numpy_helper.to_list),
+    "optional": (onnx.OptionalProto, onnx.numpy_helper.to_optional),
+    "optional sequence": (onnx.OptionalProto, onnx.numpy_helper.to_optional),
+}
 _TIME = (1980, 1, 1, 0, 0, 0)
 """When members of archives were written, as they say: a file is the same bytes each time."""
 
@@ -107,16 +112,11 @@ def read_pb(path: Path, kind: Kind) -> tuple[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
     try:
-        if kind == "sequence":
-            sequence = onnx.SequenceProto.FromString(content)
-            return sequence.name, onnx.numpy_helper.to_list(sequence)
-        if kind in {"optional", "optional sequence"}:
-            optional = onnx.OptionalProto.FromString(content)
-            return optional.name, onnx.numpy_helper.to_optional(optional)
-        tensor = onnx.TensorProto.FromString(content)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        proto, decoded = _PROTOS.get(kind, (onnx.TensorProto, onnx.numpy_helper.to_array))
+        message = proto.FromString(content)
+        if getattr(message, "data_location", None) == onnx.TensorProto.EXTERNAL:
             raise UsageError(f"{path}: its data lie in another file, which is not read")
-        return tensor.name, onnx.numpy_helper.to_array(tensor)
+        return message.name, decoded(message)
     except (DecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{path}: holds no {kind} in onnx's format") from error
 

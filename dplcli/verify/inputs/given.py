@@ -107,10 +107,8 @@ def shaped_sizes(
         port = with_rank(by_name[name], len(shape))
         declared = port.shape or ()
         if len(declared) != len(shape):
-            raise UsageError(
-                f"the shape of {name!r} has {len(shape)} dimensions, but {len(declared)} in the "
-                "model"
-            )
+            ranks = f"{len(shape)} dimensions, but {len(declared)} in the model"
+            raise UsageError(f"the shape of {name!r} has {ranks}")
         result |= {rank_of(port): len(shape)} if by_name[name].shape is None else {}
         for axis, (symbol, dim) in enumerate(zip(port.symbols, shape, strict=True)):
             if symbol is None and declared[axis] != dim:
@@ -307,16 +305,11 @@ def _may_become(found: np.dtype[np.generic], wanted: int) -> bool:
 
 
 def _check_shape(shape: Sequence[int], port: Port, place: str) -> None:
-    declared = port.shape
-    if declared is not None and (
-        len(shape) != len(declared)
-        or any(
-            isinstance(said, int) and said != dim for dim, said in zip(shape, declared, strict=True)
-        )
-    ):
-        raise UsageError(
-            f"{place} has the shape {_shown(shape)}, but {_shown(declared)} in the model"
-        )
+    declared = port.shape or ()
+    fits = [not isinstance(n, int) or n == dim for dim, n in zip(shape, declared, strict=False)]
+    if port.shape is not None and (len(shape) != len(declared) or not all(fits)):
+        ours, theirs = _shown(shape), _shown(declared)
+        raise UsageError(f"{place} has the shape {ours}, but {theirs} in the model")
 
 
 def _shown(shape: Sequence[int | str | None]) -> str:

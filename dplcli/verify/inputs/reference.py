@@ -113,14 +113,14 @@ def _of_one_shape(feeds: Mapping[int, Mapping[str, Feed]]) -> list[int]:
     An output whose shape follows from an input's depends on that; its numbers need not.
     """
     shapes = {
-        case: {name: [a.shape for a in arrays_in(feed)] for name, feed in fed.items()}
+        case: [[array.shape for array in arrays_in(feed)] for feed in fed.values()]
         for case, fed in feeds.items()
     }
     first = next(iter(shapes.values()))
     return [
         case
-        for case, known in shapes.items()
-        if all(not shape or not first[n] or shape == first[n] for n, shape in known.items())
+        for case, own in shapes.items()
+        if all(not a or not b or a == b for a, b in zip(own, first, strict=True))
     ]
 
 

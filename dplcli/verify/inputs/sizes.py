@@ -137,7 +137,8 @@ def _plans(
     """Yield plans; late those for which already to make up values takes seconds."""
     made = {plan: _elements(ports, _planned(plan, ports, {}, ())) for plan in _PLANS}
     yield from (plan for plan in _PLANS if made[plan] <= _MANY_ELEMENTS)
-    for size in wanted[:_MOST_WANTED]:
+    asked = dict.fromkeys(size for size in wanted if size > 1)
+    for size in islice(asked, _MOST_WANTED):
         yield from (SizePlan(batch, 64, size) for batch in (2, 1))
     for size in islice(static, _MOST_STATIC):
         yield from (SizePlan(batch, 64, size) for batch in (size, 2, 1))
@@ -303,15 +304,18 @@ def _role(port: Port, axis: int, symbol: str) -> Role:
     if any(symbol in (name, *parts) for name, parts in port.sums.items()):
         return "length"
     if rank == IMAGE_RANK - 1:
-        first, _, last = dims
-        if axis == 1 and dims[1] is None and first != 1 and {type(first), type(last)} == {int}:
-            return "batch"  # of a recurrent state: layers, batch, hidden
-        is_image = first in {1, _CHANNELS} and not holds_indices(port)
-        return "image" if is_image else "length"
-    if rank < IMAGE_RANK:
-        return "length"
-    if axis == 1 and None not in port.symbols:
+        return _role_of_three(port, axis)
+    if rank >= IMAGE_RANK and axis == 1 and None not in port.symbols:
         return "channel"
     is_open = sum(name is not None for name in port.symbols[1:]) > 1
     is_wide = min((dim for dim in dims[2:] if isinstance(dim, int)), default=0) >= _THINNEST
-    return "image" if is_open or (is_wide and dims[1] in {1, _CHANNELS}) else "length"
+    is_image = rank >= IMAGE_RANK and (is_open or (is_wide and dims[1] in {1, _CHANNELS}))
+    return "image" if is_image else "length"
+
+
+def _role_of_three(port: Port, axis: int) -> Role:
+    """Return the role of an axis after the first of three."""
+    first, middle, last = port.shape or ()
+    if axis == 1 and middle is None and first != 1 and {type(first), type(last)} == {int}:
+        return "batch"  # of a recurrent state: layers, batch, hidden
+    return "image" if first in {1, _CHANNELS} and not holds_indices(port) else "length"

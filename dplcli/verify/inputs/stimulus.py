@@ -14,11 +14,11 @@ import numpy as np
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify.check import InputRequest
-from dplcli.verify.inputs.attempts import Attempts, Feeds, Found
-from dplcli.verify.inputs.draws import Mood, check_feedable
+from dplcli.verify.inputs.attempts import Attempts, Found
+from dplcli.verify.inputs.draws import Mood
 from dplcli.verify.inputs.files import write_arrays
 from dplcli.verify.inputs.given import GivenSet, read_given, sizes_given
-from dplcli.verify.inputs.resizing import Resizing
+from dplcli.verify.inputs.resizing import Resizing, is_dear
 from dplcli.verify.inputs.sizes import shape_of
 from dplcli.verify.model import Dataflow, Port, output_ports
 from dplcli.verify.run import Runner
@@ -90,7 +90,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, and what is asked
     else:
         # without a second case, nobody knows whether an output depends on the inputs
         found = attempts.run(drawn if len(drawn) > 1 else (*drawn, drawn[0] + 1), {})
-        drawn = drawn[:1] if may_save and attempts.is_dear else drawn
+        drawn = drawn[:1] if may_save and is_dear(flow, ports, found.sizes) else drawn
         cases = {seed: f"seed {seed}" for seed in drawn}
         if resize and not request.shapes:
             cases |= _resized(attempts, found, drawn[0])
@@ -111,37 +111,30 @@ def _with_given(
     cases: dict[int, str] = {}
     for number, one in zip(chain(dict.fromkeys(seeds), count(max(seeds) + 1)), given, strict=False):
         if one.values.keys() != given[0].values.keys():
+            first, other = (", ".join(map(repr, s.values)) or "nothing" for s in (given[0], one))
             raise UsageError(
-                f"{one.label} holds {_listed(one)}, but {given[0].label} {_listed(given[0])}",
+                f"{one.label} holds {other}, but {given[0].label} {first}",
                 hint="every case must hold the same inputs",
             )
         if twice := [name for name in one.values if name in attempts.asked]:
             raise UsageError(
                 f"{one.label}: holds values for {twice[0]!r}, for which a range is given, too"
             )
-        is_whole = {port.name for port in attempts.ports} <= one.values.keys()
-        every.append(
-            _run(attempts, number, one) if is_whole else attempts.run([number], one.values)
-        )
+        every.append(_run(attempts, number, one))
         cases[number] = one.label
-    found = replace(
-        every[-1],
-        feeds={case: feeds for one in every for case, feeds in one.feeds.items()},
-        outputs={case: outputs for one in every for case, outputs in one.outputs.items()},
-    )
+    feeds = {case: fed for one in every for case, fed in one.feeds.items()}
+    outputs = {case: made for one in every for case, made in one.outputs.items()}
+    found = replace(every[-1], feeds=feeds, outputs=outputs)
     if len(cases) == 1:
         _add_made_up(attempts, found, given[0])
     return found, cases
 
 
-def _listed(one: GivenSet) -> str:
-    return ", ".join(map(repr, one.values)) or "nothing"
-
-
 def _run(attempts: Attempts, number: int, one: GivenSet) -> Found:
-    feeds: Feeds = {port.name: one.values[port.name] for port in attempts.ports}
+    if not {port.name for port in attempts.ports} <= one.values.keys():
+        return attempts.run([number], one.values)
     try:
-        return Found({number: feeds}, {number: attempts.runner.run(feeds)}, {}, {})
+        return attempts.attempt({}, Mood.PLAIN, [number], one.values)
     except RunError as error:
         raise UsageError(
             f"{one.label}: the original does not accept these inputs; onnxruntime says: {error}"
@@ -152,7 +145,6 @@ def _add_made_up(attempts: Attempts, found: Found, one: GivenSet) -> None:
     """Add a case of the same shapes that is all made up, if it runs."""
     seed = max(found.feeds) + 1
     try:
-        check_feedable([port for port in attempts.ports if port.name not in attempts.asked])
         if (sizes := attempts.first_sizes(sizes_given(attempts.ports, one.values))) is not None:
             made = attempts.attempt(sizes, Mood.PLAIN, [seed])
             found.add(made.feeds[seed], made.outputs[seed])
