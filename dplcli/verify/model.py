@@ -552,15 +552,15 @@ class Purpose(Enum):
     ANGLE = "angle"
 
 
-def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
-    """Tell whether *port*, of whole numbers or booleans, is a mask of attention or an angle."""
-    uses: set[Purpose] = set()
+def influences(flow: Dataflow, port: Port) -> list[tuple[Purpose, Value]]:
+    """Return where *port*, of whole numbers or booleans, hides or turns what it meets."""
+    ends: list[tuple[Purpose, Value]] = []
 
     def look(here: Waypoint, node: Node, slot: int) -> Iterator[Waypoint]:
         if (node.op_type, slot) in operators.MASK_SLOTS and not here.mixed:
-            uses.add(Purpose.MASK)
+            ends.append((Purpose.MASK, here.value))
         elif node.op_type in _TURNS:
-            uses.add(Purpose.ANGLE)
+            ends.append((Purpose.ANGLE, here.value))
         if node.op_type in _MIXES or slot in operators.INFLUENCED.get(node.op_type, ()):
             mixed = here.mixed or node.op_type in _MIXES
             yield from here.on_to(node.outputs, mixed=mixed)
@@ -568,7 +568,12 @@ def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
     value = flow.graph.values.get(port.name)
     if value is not None and port.dtype in _WHOLE:
         follow(Waypoint(value), look, _MOST_PURPOSE_STATES)
-    return uses
+    return ends
+
+
+def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
+    """Tell whether *port*, of whole numbers or booleans, is a mask of attention or an angle."""
+    return {purpose for purpose, _ in influences(flow, port)}
 
 
 # Which values an input may take, read from the operators that consume it.

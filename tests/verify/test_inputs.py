@@ -14,7 +14,9 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.report.json import parts_of
 from dplcli.verify import Check, InputChoice
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import Range, draw, shape_of, size_plans, static_sizes, tied_sizes
+from dplcli.verify.inputs.draws import Range, draw
+from dplcli.verify.inputs.relations import static_sizes, tied_sizes
+from dplcli.verify.inputs.sizes import shape_of, size_plans
 from dplcli.verify.model import Bound, Dataflow, Port, input_domain, input_ports
 
 Save = Callable[..., Path]
@@ -410,7 +412,7 @@ def test_total_is_past_plus_present() -> None:
     """A decoder with a past gets a mask over past and present."""
     ports = [
         Port("ids", "tensor", INT64, ("batch", "seq")),
-        Port("mask", "tensor", INT64, ("batch", "total")),
+        Port("mask", "tensor", INT64, ("batch", "total"), {"total": ("past", "seq")}),
         Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
     ]
 
