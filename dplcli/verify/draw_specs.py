@@ -151,7 +151,8 @@ def _deciding(
         what: Names the operands of a node.
     """
     for side, part in zip(of.sides, place.parts, strict=True):
-        pending = [name for row in part.nodes for name in what(side.wiring.nodes[row])]
+        nodes = (node for row in part.nodes for node in side.inside(row))
+        pending = [name for node in nodes for name in what(node)]
         seen: set[str] = set()
         cuts = of.cuts_of(side.place, place.without)
         while pending:

@@ -78,6 +78,9 @@ _GENERAL = (
 """What is drawn of every place, whatever it may do: numbers as they were seen, rows of one number
 each, numbers of which many are equal, and numbers from tiny to large."""
 
+_TURNS = (2, 40, 0, 1)
+"""How often loops go round in these."""
+
 GENERAL = len(_GENERAL)
 """How many draws there are for many places at once."""
 
@@ -200,6 +203,8 @@ class Search:
             if each.piece.name.endswith("tie")
             for number in each.piece.draws
         ]
+        large_held = dict.fromkeys(abs(number) for number in held if abs(number) > _PLAIN)
+        beyond = [(n * 1.5, n * 2, n * -1.5, n * -2) for n in large_held]  # as of a mask
         aimed = tuple(number for number in finite if number in {*asked})
         groups = [
             tuple(finite) or (0.0, 1.0),
@@ -213,6 +218,7 @@ class Search:
             (0.0, -0.0),
             (*odd * (len(_SMALL) // len(odd)), *_SMALL) if odd else (),
             _COUNTS,
+            *beyond,
             *((number,) for number in dict.fromkeys([*odd, *finite])),
         ]
         likely = asked if not self._number else [*asked, *met] if missing else []
@@ -227,6 +233,7 @@ class Search:
             words=[word for word in [*asked, *beside] if isinstance(word, str)],
             rows=[*rows, *(int(n) for n in beside if isinstance(n, (int, float)) and _is_index(n))],
             most=1.5 * max([_PLAIN, *needed]),
+            beyond=frozenset(number for group in beyond for number in group),
             wraps=not any(
                 met.piece.unless == "fewer" and met.piece.name.startswith("beyond")
                 for met in self._covered.met.values()
@@ -246,7 +253,7 @@ def general_draws(
         count: How many, of `GENERAL`.
     """
     likes = {name: value for name in specs if isinstance(value := seen[name], np.ndarray)}
-    wanted = Wanted(_GENERAL)
+    wanted = Wanted(_GENERAL, turns=_TURNS)
     return [{**seen, **drawn_for(wanted, likes, specs, number)} for number in range(count)]
 
 
@@ -258,7 +265,9 @@ class Wanted:
         numbers: Groups of numbers, one of which each draw is made of.
         words: Words that a place knows.
         rows: Rows of tables that are to be chosen.
-        most: Larger floats are not drawn.
+        most: Larger floats are not drawn, but for those beyond.
+        beyond: Large floats, which are drawn together.
+        turns: How often loops go round, draw by draw; if none is said, as often as the group says.
         wraps: Whether whole numbers may be so large that sums wrap around.
     """
 
@@ -266,6 +275,8 @@ class Wanted:
     words: Sequence[str] = ()
     rows: Sequence[int] = ()
     most: float = _PLAIN
+    beyond: frozenset[float] = frozenset()
+    turns: Sequence[int] = ()
     wraps: bool = True
 
 
@@ -282,8 +293,7 @@ class _Draw:
         like: A value of its type and shape.
         spec: What is known of it.
         group: The numbers to draw from.
-        rows: Rows to choose.
-        wraps: Whether whole numbers may be as large as their type allows.
+        wanted: What to draw for.
         number: Which draw it is.
         beside: Other values of the type, which this one is to be near.
     """
@@ -292,8 +302,7 @@ class _Draw:
     like: Array
     spec: DrawSpec
     group: tuple[float, ...]
-    rows: Sequence[int]
-    wraps: bool
+    wanted: Wanted
     number: int
     beside: Array | None
 
@@ -306,10 +315,11 @@ class _Draw:
         shape = self.like.shape
         return (*shape[:-1], 1) if shape and self.number % _ROWS_EACH == 1 else shape
 
-    def floats(self, most: float) -> Array:
-        """Return floats of the group, none larger than *most*, some of them moved a little."""
+    def floats(self) -> Array:
+        """Return floats of the group, none too large, some of them moved a little."""
         shape = self.like.shape
-        numbers = [n for n in self.group if not most < abs(n) < math.inf] or [0.0]
+        most, beyond = self.wanted.most, self.wanted.beyond
+        numbers = [n for n in self.group if not most < abs(n) < math.inf or n in beyond] or [0.0]
         values = np.broadcast_to(self.rng.choice(numbers, self.of_rows()), shape)
         if not self.group:
             values = self.rng.normal(size=self.of_rows()) * (self.spec.scale / 2)
@@ -335,10 +345,12 @@ class _Draw:
     def whole(self) -> Array:
         """Return whole numbers of the group, or beside them, within what there can be."""
         low, high = self._ends()
-        if rows := [row for row in self.rows if low <= row <= high]:
+        if self.spec.is_turns and (turns := self.wanted.turns):
+            return np.full(self.like.shape, turns[self.number % len(turns)], self.like.dtype)
+        if rows := [row for row in self.wanted.rows if low <= row <= high]:
             return _cycled(rows, self.like, self.number)
         shape, few = self.like.shape, (0, 2) if self.number % 2 else (-1, 2)
-        group = _COUNTS if self.spec.is_turns and not self.group else self.group
+        group = self.group
         numbers: Sequence[int] = [int(n) for n in group if math.isfinite(n)]
         numbers = numbers or self._any_of(low, high)
         if self.spec.axis and group:
@@ -370,7 +382,7 @@ class _Draw:
         """Return the least and the largest whole number that there can be."""
         info = ml_dtypes.iinfo(self.like.dtype)  # type: ignore[no-untyped-call]
         spec = self.spec
-        most = int(info.max) if self.wraps else math.isqrt(int(info.max)) // 2
+        most = int(info.max) if self.wanted.wraps else math.isqrt(int(info.max)) // 2
         low, high = (0, MOST_TURNS) if spec.is_turns else (max(int(info.min), -most - 1), most)
         low = max(low, math.ceil(spec.low)) if math.isfinite(spec.low) else low
         high = min(high, math.floor(spec.high)) if math.isfinite(spec.high) else high
@@ -399,20 +411,18 @@ def drawn_for(
         beside = None if number % 2 or not group else first.get(like.dtype)
         if beside is not None and beside.shape != like.shape:
             beside = rng.choice(beside.reshape(-1), like.shape) if beside.size else None
-        values = _drawn(
-            _Draw(rng, like, specs[name], group, wanted.rows, wanted.wraps, number, beside), wanted
-        )
+        values = _drawn(_Draw(rng, like, specs[name], group, wanted, number, beside))
         first.setdefault(like.dtype, values)
         drawn[name] = np.asarray(values)
     return drawn
 
 
-def _drawn(draw_: _Draw, wanted: Wanted) -> Array:
+def _drawn(draw_: _Draw) -> Array:
     like, number = draw_.like, draw_.number
     if like.dtype.kind in "OUS":
         if draw_.beside is not None:
             return _respelt(draw_, draw_.beside)
-        known = dict.fromkeys([*wanted.words, *draw_.spec.words, *_WORDS])
+        known = dict.fromkeys([*draw_.wanted.words, *draw_.spec.words, *_WORDS])
         spelt = [*dict.fromkeys(way(word) for word in known for way in _SPELT)]
         if number % 2:  # where one word is empty, joined words are those of another pair
             few = np.array([spelt[number // 2 % len(spelt)], ""], dtype=object)
@@ -423,7 +433,7 @@ def _drawn(draw_: _Draw, wanted: Wanted) -> Array:
         return draw_.chance(float(draw_.rng.choice((0.0, 1.0, _HALF, _HALF, _HALF, _HALF))))
     if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
         return draw_.whole()
-    return draw_.floats(wanted.most)
+    return draw_.floats()
 
 
 _SPELT = (str, str.upper, str.lower, str.title, "one{0}two{0}{0}three".format)
