@@ -748,6 +748,10 @@ def choices(call: Call) -> Iterator[tuple[int, int, int]]:
 # Sizes at which nodes bend, and lists of attributes.
 
 
+_AXES_BESIDE = 2
+"""The axes of a weight that are no part of its window: channels."""
+
+
 def bounds_of(nodes: Iterable[NodeProto], stored: Callable[[str], TensorProto | None]) -> set[int]:
     """Return the sizes at which nodes may bend: whole numbers that they hold, windows, and types.
 
@@ -763,10 +767,10 @@ def bounds_of(nodes: Iterable[NodeProto], stored: Callable[[str], TensorProto | 
                 bounds.add(int(min(EXACT_TO.get(dtype.name, ends_of(dtype)[1]), 2.0**62)))
             elif item.type in {onnx.AttributeProto.INT, onnx.AttributeProto.INTS}:
                 bounds.update(item.ints or [item.i])
-        for slot, tensor in enumerate(map(stored, node.input)):
-            if tensor is not None and slot == 1 and node.op_type.endswith(_WINDOWS):
-                bounds |= _reach(node, tensor.dims[2:])
-            if tensor is not None and math.prod(tensor.dims) <= _MOST_BOUNDS:
+        for tensor in filter(None, map(stored, node.input)):
+            if len(tensor.dims) > _AXES_BESIDE and node.op_type.endswith(_WINDOWS):
+                bounds |= _reach(node, tensor.dims[_AXES_BESIDE:])
+            if math.prod(tensor.dims) <= _MOST_BOUNDS:
                 bounds |= _whole_in(tensor)
     return {abs(bound) for bound in bounds if bound}
 
@@ -785,7 +789,7 @@ def _reach(node: NodeProto, kernel: Sequence[int]) -> set[int]:
     """Return how far a window reaches along each axis."""
     stated = attribute(node, "dilations")
     dilations = [1] * len(kernel) if stated is None else stated.ints
-    return {(size - 1) * step for size, step in zip(kernel, dilations, strict=True)}
+    return {(size - 1) * step for size, step in zip(kernel, dilations, strict=False)}
 
 
 _OF_WORDS = frozenset({"RegexFullMatch", "StringNormalizer", "StringSplit", "TfIdfVectorizer"})

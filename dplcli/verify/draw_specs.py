@@ -104,7 +104,8 @@ def draw_specs(
     for name, places in readers.items():
         like = seen.feeds.get(name)
         turns = name in turning
-        if not isinstance(like, np.ndarray) or (name in still and not turns):
+        is_fixed = name in still or of.ranges[0].is_size(name)  # as weights are
+        if not isinstance(like, np.ndarray) or (is_fixed and not turns):
             continue
         interval = of.ranges[0][name]
         axis, is_still = limits.get(name, (0, False))

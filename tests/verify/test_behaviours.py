@@ -839,6 +839,11 @@ def test_guards(text: str, *, expected: bool) -> None:
         ("Cast <to = 2> (x)", {}, {255}),
         ("Cast <to = 10> (x)", {}, {2048}),
         ("Conv <dilations = [2, 1]> (x, w)", {"w": np.ones((4, 4, 3, 5))}, {2, 1, 4}),
+        (
+            "QLinearConv <dilations = [2, 1]> (x, s, z, w, s, z, s, z)",
+            {"s": np.float32(0.5), "z": np.uint8(3), "w": np.ones((4, 4, 3, 5))},
+            {1, 2, 3, 4},
+        ),
         ("Resize (x, , s)", {"s": [1, 1, 0.25]}, {1, 4}),
         ("LRN <size = 5> (x)", {}, {5}),
         ("Add (x, w)", {"w": [7.5]}, set()),
