@@ -185,30 +185,28 @@ class PlaceCoverage:
             known: What is known of its values.
         """
         self._choose(side, call, known)
+        pieces = pieces_of(call)
+        if not pieces:
+            return
         # Sizes are tried by themselves; what is not reached in bodies is told from the other model.
         is_shared = not known.is_main or all(
             is_stored or not name or known.is_size(name)
             for name, is_stored in zip(call.node.input, call.stored, strict=True)
         )
-        names = (*call.node.input, *call.node.output)
-        is_settled = known.is_settled(name_of(call.node))
-        for piece in pieces_of(call):
+        name, is_settled = name_of(call.node), known.is_settled(name_of(call.node))
+        for piece in pieces:
             if is_shared and known.is_main and piece.unless == "fewer":
                 continue  # no size wraps around, and what divides one often leaves nothing over
             if is_shared and piece.unless == "never":
                 piece = piece._replace(unless="alike")  # noqa: PLW2901
-            key = PieceKey(side, name_of(call.node), piece.name)
+            key = PieceKey(side, name, piece.name)
             met = self.met.get(key)
             if met is None:
                 met = self.met[key] = Met(
                     call.node.op_type, _form(call), piece, is_inner=not known.is_main
                 )
             if met.distance and met.is_possible:  # more may be known than when it was met first
-                within = [
-                    _of_type(known.within(name) if name else Interval(), dtype)
-                    for name, dtype in zip(names, call.types, strict=False)
-                ]
-                met.is_possible = piece.is_possible(within) and not _is_between(piece, call, known)
+                met.is_possible = _is_possible(piece, call, known)
             if piece.draws != met.piece.draws:
                 draws = dict.fromkeys((*met.piece.draws, *piece.draws))
                 met.piece = met.piece._replace(draws=tuple(draws)[:_MOST_DRAWS])
@@ -312,6 +310,16 @@ class PlaceCoverage:
             for (side, name), rows in self._wanted_rows().items()
             if (left := [row for row in rows if row not in self.tables[side][name].chosen])
         }
+
+
+def _is_possible(piece: Piece, call: Call, known: Known) -> bool:
+    """Tell whether a piece can be reached, as far as is known of what a node reads and gives."""
+    names = (*call.node.input, *call.node.output)
+    within = [
+        _of_type(known.within(name) if name else Interval(), dtype)
+        for name, dtype in zip(names, call.types, strict=False)
+    ]
+    return piece.is_possible(within) and not _is_between(piece, call, known)
 
 
 def _is_between(piece: Piece, call: Call, known: Known) -> bool:

@@ -104,7 +104,7 @@ def draw_specs(
     for name, places in readers.items():
         like = seen.feeds.get(name)
         turns = name in turning
-        is_fixed = name in still or of.ranges[0].is_size(name)  # as weights are
+        is_fixed = name in still or of.ranges[0].is_stored(name)
         if not isinstance(like, np.ndarray) or (is_fixed and not turns):
             continue
         interval = of.ranges[0][name]

@@ -141,6 +141,8 @@ class Experiment:
         places: Sequence[Place],
         feedings: Sequence[Feeding],
         precision: Precision | None = None,
+        *,
+        is_sized: bool = True,
     ) -> dict[tuple[Place, int], Sequence[Leaf] | RunError]:
         """Return what places give in each feeding, by its number, or why they do not run.
 
@@ -149,12 +151,14 @@ class Experiment:
             places: Where.
             feedings: What is fed.
             precision: How to compute in float64; None for onnxruntime.
+            is_sized: Whether to say what size each value has, in a session for each set of sizes.
+                What does not run so, runs the other way.
         """
         leaves: dict[tuple[Place, int], Sequence[Leaf] | RunError] = {}
         pending = [list(places)] if places and feedings else []
         while pending:
             some = pending.pop()
-            given = self._runs(side, some, feedings, precision, is_sized=True)
+            given = self._runs(side, some, feedings, precision, is_sized=is_sized)
             failed = [n for n, outputs in enumerate(given) if isinstance(outputs, RunError)]
             if failed and len(some) > 1:
                 middle = len(some) // 2
@@ -162,7 +166,7 @@ class Experiment:
                 continue
             if failed:  # a body may state other sizes
                 again = [feedings[number] for number in failed]
-                found = self._runs(side, some, again, precision, is_sized=False)
+                found = self._runs(side, some, again, precision, is_sized=not is_sized)
                 given = [*given]
                 for number, outputs in zip(failed, found, strict=True):
                     given[number] = given[number] if isinstance(outputs, RunError) else outputs

@@ -788,7 +788,7 @@ class _Places(CutModels):
                 self.left_to_search -= work
                 fed = {**seen.feeds, **feeds}
                 feedings.append(Feeding(f"fed with {what}", fed, {}, is_drawn=True))
-        return self._drawn([place], feedings, seen)
+        return self._drawn([place], feedings, seen, is_sized=False)
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
         """Add what places read that look past cuts."""
@@ -798,12 +798,20 @@ class _Places(CutModels):
         return replace(seen, feeds={**seen.feeds, **_fed_as(self.stream.values(names))})
 
     def _drawn(
-        self, places: Sequence[Place], feedings: Sequence[Feeding], seen: Feeding
+        self,
+        places: Sequence[Place],
+        feedings: Sequence[Feeding],
+        seen: Feeding,
+        *,
+        is_sized: bool = True,
     ) -> dict[Pair, Failure]:
         """Run places of both models on drawn values."""
         failures: dict[Pair, Failure] = {}
         try:
-            ours, theirs = (self.experiment.run(side, places, feedings) for side in self.sides)
+            ours, theirs = (
+                self.experiment.run(side, places, feedings, is_sized=is_sized)
+                for side in self.sides
+            )
         except StoppedError:
             return {}  # as where a whole number is divided by zero
         for number, drawn in enumerate(feedings):

@@ -20,7 +20,7 @@ from dplcli.onnx_io.convert import decode_type
 from dplcli.verify.model import attribute, small_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from onnx import NodeProto
 
@@ -143,6 +143,7 @@ class Ranges:
         self._wiring = wiring
         self._known: dict[str, Interval] = {}
         self._types: dict[str, int] = {}
+        self._sizes: dict[str, bool] = {}
         graph = wiring.model.graph
         given = {info.name for info in graph.input}  # an input with a default may be fed
         self._stored = {n: t for n, t in wiring.initializers.items() if n not in given}
@@ -156,6 +157,16 @@ class Ranges:
 
     def is_size(self, name: str) -> bool:
         """Tell whether a value follows from sizes and constants alone."""
+        if name not in self._sizes:
+            self._sizes[name] = self._follows_from(name, operators.MEASURING)
+        return self._sizes[name]
+
+    def is_stored(self, name: str) -> bool:
+        """Tell whether a value follows from constants alone, as weights do."""
+        return self._follows_from(name, ())
+
+    def _follows_from(self, name: str, measuring: Collection[str]) -> bool:
+        """Tell whether a value follows from constants, and from what some operators measure."""
         pending, seen = [name], {name}
         while pending and len(seen) < _MOST_WALKED:
             current = pending.pop()
@@ -163,7 +174,7 @@ class Ranges:
             if row is None and current not in self._stored:
                 return False
             node = None if row is None else self._wiring.nodes[row]
-            if row is None or node is None or node.op_type in operators.MEASURING:
+            if row is None or node is None or node.op_type in measuring:
                 continue
             read = self._wiring.reads[row][: 1 if node.op_type == "CastLike" else None]
             pending += [each for each in read if each not in seen]
