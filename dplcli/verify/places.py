@@ -39,7 +39,7 @@ from onnx import TensorProto
 from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
-from dplcli.ir.operators import BOUNDING, MEASURING, WEIGHT_AXES
+from dplcli.ir.operators import BOUNDING, MEASURING, NEVER_EMPTY, WEIGHT_AXES
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify import compare
 from dplcli.verify.behaviours import beside_edits, bounds_of, edits, is_guard
@@ -103,9 +103,6 @@ _WIDENED = 4
 
 _JOINED_BATCH = 64
 """How many draws there are first for a joined place: what differs inside may show seldom."""
-
-_NEVER_EMPTY = frozenset({"Einsum", "GRU", "InstanceNormalization", "LSTM", "RNN"})
-"""Operators of which onnxruntime's kernels end the process if they are fed nothing."""
 
 _SHARE = 4
 """Which part of what is left one place may take: there is something left for each."""
@@ -769,7 +766,7 @@ class _Places(CutModels):
             ),
         )
         feedings: list[Feeding] = []
-        may_be_empty = not any(node.op_type in _NEVER_EMPTY for node in place.any_node())
+        may_be_empty = not any(node.op_type in NEVER_EMPTY for node in place.any_node())
         power = 2 if any(node.op_type in WEIGHT_AXES for node in place.any_node()) else 1
         record, budget = self.records[place.pair.candidate], self.left_to_search // _SHARE
         record.untried = ""
