@@ -76,6 +76,7 @@ class Failure:
         fits: Whether they have one type and one shape.
         is_final: Whether nothing that follows can make up for it.
         is_drawn: Whether it shows on values alone that the inputs do not reach, or on no output.
+        is_sure: Whether the same operators gave it, at two values that are meant to be the same.
         apart: How far the candidate is off, if both give one array of floats of one shape.
         fed: What was drawn for it when it showed, by the original's names.
     """
@@ -85,6 +86,7 @@ class Failure:
     fits: bool = True
     is_final: bool = False
     is_drawn: bool = False
+    is_sure: bool = False
     apart: Array | None = None
     fed: Mapping[str, Array] = field(default_factory=dict, repr=False)
 
@@ -252,7 +254,8 @@ class Judgement:
             with np.errstate(invalid="ignore"):
                 apart = given[0].data.astype(np.float64) - expected[0].data.astype(np.float64)
         is_misfit = is_guess or not fits
-        return Failure(reason, is_misfit=is_misfit, fits=fits, apart=apart)
+        is_sure = not is_misfit and self.has_same_operators(place)
+        return Failure(reason, is_misfit=is_misfit, fits=fits, is_sure=is_sure, apart=apart)
 
     def _may_be_unsteady(self, place: Place, feeding: Feeding) -> bool:
         """Tell whether the original's own last bits may excuse a difference."""

@@ -577,7 +577,8 @@ class _Places(CutModels):
         record = self.records[place.pair.candidate]
         if not record.is_joined:
             return None
-        is_guess = not self.judgement.has_same_operators(place)
+        is_sure = record.cause is not None and record.cause[1].is_sure
+        is_guess = not (is_sure or self.judgement.has_same_operators(place))
         if place.hides and is_near and record.shown < _SEEN:
             record.shown += self._moved(place, feeding)
         if place.hides and is_last and record.shown < _SEEN:
