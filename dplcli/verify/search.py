@@ -46,6 +46,9 @@ _COUNTS = (0.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
 _PLAIN = 1e4
 """Larger floats are drawn only where a piece asks for them: they hide what differs beside them."""
 
+_MOST_HALF = 16.0
+"""The same of half precision: products overflow soon, and cancel to nothing."""
+
 _STEPS = ((2.0, 0), (-1.0, 0), (1.0, 1), (1.0, -1), (10.0, 0), (0.5, 0), (100.0, 0), (-10.0, 0))
 """How a draw is moved that came near a piece: by a factor, and by how far it stayed from it."""
 
@@ -233,7 +236,7 @@ class Search:
             words=[word for word in [*asked, *beside] if isinstance(word, str)],
             rows=[*rows, *(int(n) for n in beside if isinstance(n, (int, float)) and _is_index(n))],
             most=1.5 * max([_PLAIN, *needed]),
-            beyond=frozenset(number for group in beyond for number in group),
+            beyond=frozenset(aimed).union(*beyond),
             wraps=not any(
                 met.piece.unless == "fewer" and met.piece.name.startswith("beyond")
                 for met in self._covered.met.values()
@@ -266,7 +269,7 @@ class Wanted:
         words: Words that a place knows.
         rows: Rows of tables that are to be chosen.
         most: Larger floats are not drawn, but for those beyond.
-        beyond: Large floats, which are drawn together.
+        beyond: Large floats that are drawn: those that are asked for, and some that come together.
         turns: How often loops go round, draw by draw; if none is said, as often as the group says.
         wraps: Whether whole numbers may be so large that sums wrap around.
     """
@@ -319,6 +322,8 @@ class _Draw:
         """Return floats of the group, none too large, some of them moved a little."""
         shape = self.like.shape
         most, beyond = self.wanted.most, self.wanted.beyond
+        if self.like.dtype.itemsize < np.dtype(np.float32).itemsize:
+            most = min(most, _MOST_HALF)
         numbers = [n for n in self.group if not most < abs(n) < math.inf or n in beyond] or [0.0]
         values = np.broadcast_to(self.rng.choice(numbers, self.of_rows()), shape)
         if not self.group:
