@@ -28,7 +28,6 @@ from dplcli.verify.model import attribute, dtype_name
 from dplcli.verify.numbering import content_of
 from dplcli.verify.run import Runner
 from dplcli.verify.values import Leaf, StoppedError
-from dplcli.verify.verdict import OutputComparison
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,11 +145,6 @@ class _Difference(NamedTuple):
     def is_edit(self) -> bool:
         """Whether a few elements are others, by more than rounding of their own."""
         return self.moved > 0 and self.other < self.size * _MOST_OTHER
-
-    @property
-    def is_in_part(self) -> bool:
-        """Whether a few elements are others, by more than rounding of the largest."""
-        return 0 < self.far < self.size * _MOST_OTHER
 
 
 _EQUAL, _UNLIKE = _Difference(), _Difference(other=1, far=1)

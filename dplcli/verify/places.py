@@ -730,16 +730,15 @@ class _Places(CutModels):
     ) -> dict[Pair, Failure]:
         """Draw for what no run of a place showed, until all is seen or the budget ends."""
         name, work = place.pair.candidate, 2 * self.judgement.work(place, seen)
+        record = self.records[name]
         search = Search(
             self.experiment.coverage[name],
             _made_in(place),
             seen.feeds,
             {name: specs[name] for name in place.reads if name in specs},
-            replays=self.records[name].replays,
-            beside=[] if self.records[name].is_moved else beside_edits(*place.nodes),
-            first=_JOINED_BATCH
-            if self.records[place.pair.candidate].is_joined or self.records[name].wider
-            else _BATCH,
+            replays=record.replays,
+            beside=[] if record.is_moved else beside_edits(*place.nodes),
+            first=_JOINED_BATCH if record.is_joined or record.wider else _BATCH,
         )
         failures: dict[Pair, Failure] = {}
         for _ in range(_ROUNDS):
