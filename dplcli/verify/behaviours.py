@@ -611,6 +611,14 @@ def _one_hot(call: Call) -> Iterator[Piece]:
     yield Piece("of an index beyond its depth", _apart(0, 1), 0, _INF, draws, unless="alike")
 
 
+def _shifted(call: Call) -> Iterator[Piece]:
+    """Yield a number of which a shift takes the highest bit."""
+    half = (ends_of(np.dtype(call.types[0]))[1] + 1) / 2
+    if math.isfinite(half):
+        draws = (half, half * 1.5)
+        yield Piece("of its highest bit", _FIRST, half, _INF, draws, unless="alike")
+
+
 def _spread(call: Call) -> Iterator[Piece]:
     """Yield a row that hardly varies, in which the epsilon of a normalisation shows."""
     axis = int(call.number("axis", -1))
@@ -690,6 +698,7 @@ PIECES: Mapping[str, Callable[[Call], Pieces]] = {
     **dict.fromkeys(("Where", "If", "Not"), _truth(0)),
     "IsNaN": _asked(math.nan),
     "OneHot": _one_hot,
+    "BitShift": _shifted,
     "IsInf": _asked(_INF, -_INF),
     **dict.fromkeys(("Max", "Min"), _winners),
     **dict.fromkeys(("Cast", "CastLike"), _cast),

@@ -155,7 +155,8 @@ class Search:
         rows = self._covered.missing_rows().values()
         wanted_rows = [*dict.fromkeys(row for each in rows for row in each)]
         is_first = not self._number
-        if not self._likes or not (is_first or missing or wanted_rows):
+        may_bend = self._covered.met or self._covered.tables[0] or self._replays or self._beside
+        if not self._likes or not ((is_first and may_bend) or missing or wanted_rows):
             return []
         whole = [like.size for like in self._likes.values() if like.dtype.kind in "iu"]
         for_rows = min(_MOST_BATCH, 2 * len(wanted_rows) // max(min(whole, default=1), 1))

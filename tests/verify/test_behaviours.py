@@ -501,6 +501,14 @@ CASES = [
         [ANYTHING, (0, 1)],
     ),
     Case(
+        'BitShift <direction = "LEFT"> (x, S)',
+        "of its highest bit",
+        [[1, 200], 1],
+        [[1, 127], 1],
+        "uint8",
+        never=[(0, 127)],
+    ),
+    Case(
         "OneHot (i, D, V)",
         "of an index beyond its depth",
         [[0, 3], 3, [0, 1]],
