@@ -34,6 +34,9 @@ _MOST_ROWS = 2048
 _MOST_DRAWS = 24
 """How many numbers to draw are kept of a piece that was met more than once."""
 
+_FIRST_RUNS = 12
+"""How many runs are watched whether something is missing or not: one may be revoked later."""
+
 _SPARE = 2
 """How many more runs are kept that reached a piece."""
 
@@ -169,11 +172,22 @@ class PlaceCoverage:
     Attributes:
         met: The pieces met so far.
         tables: Of each model, the tables, by node and operand.
+        runs: How often each model ran.
     """
 
     met: dict[PieceKey, Met] = field(default_factory=dict)
     tables: tuple[dict[str, _Table], dict[str, _Table]] = field(default_factory=lambda: ({}, {}))
+    runs: list[int] = field(default_factory=lambda: [0, 0])
     _rows: dict[tuple[int, str], list[int]] | None = None
+
+    def is_open(self, side: int) -> bool:
+        """Count a run of one model, and tell whether it may show something that none has shown."""
+        self.runs[side] += 1
+        return (
+            self.runs[side] <= _FIRST_RUNS
+            or any(met.distance and self._is_asked(key) for key, met in self.met.items())
+            or bool(self.missing_rows())
+        )
 
     def add(self, side: int, call: Call, fed: Mapping[str, Feed], known: Known) -> None:
         """Note what one node did in one run.

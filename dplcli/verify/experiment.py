@@ -270,7 +270,14 @@ class Experiment:
         return alone(side.source, model, "place"), feeds
 
     def _watch(self, side: CutSide, places: Sequence[Place], ran: _Ran) -> None:
-        """Note what the nodes of places did in one run."""
+        """Note what the nodes of places did in one run, unless all that they may do was seen."""
+        places = [
+            place
+            for place in places
+            if place.branches or self.coverage[place.pair.candidate].is_open(side.place)
+        ]
+        if not places:
+            return
         if _has_half(model_of(ran.source)):  # to ask for inner values rounds them: run it again
             source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
             try:
