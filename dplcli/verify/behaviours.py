@@ -611,6 +611,17 @@ def _one_hot(call: Call) -> Iterator[Piece]:
     yield Piece("of an index beyond its depth", _apart(0, 1), 0, _INF, draws, unless="alike")
 
 
+def _extreme(call: Call) -> Iterator[Piece]:
+    """Yield the side of 0 on which what is added to a maximum, or a minimum, wins: a filler."""
+    result = _at(call.results)
+    if call.node.op_type == "ReduceMin":
+        yield Piece("giving a number above 0", result, _LEAST, _INF, (1.0, 30.0), unless="alike")
+    else:
+        yield Piece(
+            "giving a number below 0", result, -_INF, -_LEAST, (-1.0, -30.0), unless="alike"
+        )
+
+
 def _shifted(call: Call) -> Iterator[Piece]:
     """Yield a number of which a shift takes the highest bit."""
     half = (ends_of(np.dtype(call.types[0]))[1] + 1) / 2
@@ -699,6 +710,7 @@ PIECES: Mapping[str, Callable[[Call], Pieces]] = {
     "IsNaN": _asked(math.nan),
     "OneHot": _one_hot,
     "BitShift": _shifted,
+    **dict.fromkeys(("GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin"), _extreme),
     "IsInf": _asked(_INF, -_INF),
     **dict.fromkeys(("Max", "Min"), _winners),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
