@@ -72,7 +72,7 @@ def draw(name: str, like: Array, spec: DrawSpec, manner: Manner, wide: float = m
 
 
 def _drawn(name: str, like: Array, spec: DrawSpec, group: tuple[float, ...], number: int) -> Array:
-    wanted = Wanted([group], most=math.inf)
+    wanted = Wanted([group], most=math.inf, beyond=frozenset(group))
     return drawn_for(wanted, {name: like}, {name: spec}, number)[name]
 
 

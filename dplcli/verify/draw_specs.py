@@ -40,7 +40,7 @@ LARGE_CONSTANT = 16
 BOUND_CONSTANT = 1 << 16
 """Constants of more elements are no bounds, whatever reads them."""
 
-_MOST_BOUND = 2.0**32
+_MOST_BOUND = 2.0**53
 """Larger numbers stand for infinity, as in masks."""
 
 _LIMITING = {op for op, _ in PLACE_SLOTS}

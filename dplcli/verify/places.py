@@ -911,7 +911,7 @@ class _Places(CutModels):
             if is_known and self.judgement.has_same_constants(narrow):
                 self.records[narrow.pair.candidate].alike = kinds[kind]
                 continue
-            if not (place := self.even(narrow)):
+            if not (place := self._untied(self.even(narrow))):
                 continue
             kinds.setdefault(kind, narrow.pair)
             work = self.judgement.work(place, seen) * (1 + len(self._ways(place)))
@@ -925,6 +925,21 @@ class _Places(CutModels):
             else:
                 together[count].append(place)
         yield from ((some, count) for count, some in together.items())
+
+    def _untied(self, place: Place | None) -> Place | None:
+        """Return a place that looks past truth values which follow from what else it reads."""
+        for _ in range(_WIDENED):
+            tied = {
+                name
+                for name in (place.reads if place else ())
+                if name in self.order
+                and self.ranges[0].is_truth(name)
+                and self.follows(name, frozenset(place.reads if place else ()) - {name})
+            }
+            if place is None or not tied:
+                break
+            place = self.even(self.place(place.pair, place.without | tied))
+        return place
 
     def _kind(self, place: Place) -> object:
         """Return what two places share that differ in weights alone."""

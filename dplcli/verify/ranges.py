@@ -318,6 +318,10 @@ class Ranges:
     def _is_cast_of_whole(self, node: NodeProto) -> bool:
         return node.op_type == "Cast" and self._type_of(node.input[0]) not in {0, *_FLOATS}
 
+    def is_truth(self, name: str) -> bool:
+        """Tell whether a value is true or false."""
+        return self._type_of(name) == _TYPES.BOOL
+
     def is_whole(self, name: str) -> bool:
         """Tell whether a value holds whole numbers, or may."""
         return self._type_of(name) not in _FLOATS
