@@ -75,7 +75,7 @@ are."""
 _GENERAL = (
     AS_SEEN,
     _SIZES,
-    (0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5),
+    (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5),
     tuple(sign * 2.0**power for power in (-30, -20, -10, -3, 0, 3, 6, 10) for sign in (1, -1)),
 )
 """What is drawn of every place, whatever it may do: numbers as they were seen, rows of one number
