@@ -710,7 +710,7 @@ PIECES: Mapping[str, Callable[[Call], Pieces]] = {
     "IsNaN": _asked(math.nan),
     "OneHot": _one_hot,
     "BitShift": _shifted,
-    **dict.fromkeys(("GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin"), _extreme),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _extreme),
     "IsInf": _asked(_INF, -_INF),
     **dict.fromkeys(("Max", "Min"), _winners),
     **dict.fromkeys(("Cast", "CastLike"), _cast),

@@ -62,6 +62,9 @@ _MOVED = 0.05
 _ROWS_EACH = 4
 """In every which draw rows are of one number each."""
 
+_EMPTY_WORDS = 3
+"""Which draw of four is of one word, and of empty ones."""
+
 _FEW_HELD = 8
 """Through how many constants of a place numbers are sought that reach a piece behind them."""
 
@@ -155,7 +158,9 @@ class Search:
         rows = self._covered.missing_rows().values()
         wanted_rows = [*dict.fromkeys(row for each in rows for row in each)]
         is_first = not self._number
-        may_bend = self._covered.met or self._covered.tables[0] or self._replays or self._beside
+        is_text = any(like.dtype.kind in "OUS" for like in self._likes.values())
+        known = (self._covered.met, self._covered.tables[0], self._replays, self._beside)
+        may_bend = is_text or any(known)
         if not self._likes or not ((is_first and may_bend) or missing or wanted_rows):
             return []
         whole = [like.size for like in self._likes.values() if like.dtype.kind in "iu"]
@@ -430,8 +435,9 @@ def _drawn(draw_: _Draw) -> Array:
             return _respelt(draw_, draw_.beside)
         known = dict.fromkeys([*draw_.wanted.words, *draw_.spec.words, *_WORDS])
         spelt = [*dict.fromkeys(way(word) for word in known for way in _SPELT)]
-        if number % 2:  # where one word is empty, joined words are those of another pair
-            few = np.array([spelt[number // 2 % len(spelt)], ""], dtype=object)
+        # Where one word is empty, joined words are those of another pair.
+        if number % _ROWS_EACH == _EMPTY_WORDS:
+            few = np.array([spelt[number % len(spelt)], ""], dtype=object)
             return np.asarray(draw_.rng.choice(few, like.shape), like.dtype)
         return _cycled(spelt, like, number)
     if like.dtype.kind == "b":
