@@ -100,10 +100,10 @@ _TABLE = """
     Flatten: injective reshaping light values=0 influences=0
     Gather: injective copying light leftover between values=0 influences=0 numbers=1
     GatherElements GatherND: injective moving light between values=0 influences=0
-    GridSample: injective
+    GridSample: injective looping
     Pad: injective moving light explosive sizes=1,3 counts=1 values=0 influences=0 scalars=2
     Reshape: injective reshaping light sizes=1 counts=1 values=0 influences=0
-    Resize: injective explosive sizes=1,2,3 counts=3
+    Resize: injective explosive looping sizes=1,2,3 counts=3
     ReverseSequence: injective light same-shape between values=0
     Slice: injective copying light leftover between bounding bounded-by-size sizes=3,4
       bounds=1,2 counts=1,2 values=0 influences=0
@@ -112,7 +112,7 @@ _TABLE = """
     Tile: injective copying light explosive between sizes=1 counts=1 values=0 influences=0
     Transpose: injective rearranging light values=0 influences=0
     Trilu: injective light same-shape bounding bounded-by-size influences=0 numbers=1
-    Upsample: injective explosive sizes=1
+    Upsample: injective explosive looping sizes=1
     ArgMax ArgMin: reduction unrounded not-negative place ordering
     ReduceL1 ReduceL2 ReduceSumSquare: reduction not-negative sizes=1 sums=sample
     ReduceLogSum ReduceLogSumExp ReduceProd ReduceSum: reduction sizes=1 sums=sample
@@ -125,14 +125,14 @@ _TABLE = """
       sums=kernel
     ConvInteger: out-fusable convolution biased heavy scalars=2,3 zero-points=2,3 kernel=1
       sums=kernel
-    DeformConv: out-fusable heavy kernel=1
-    Einsum: out-fusable foldable heavy sums=unknown
+    DeformConv: out-fusable heavy looping kernel=1
+    Einsum: out-fusable foldable heavy never-empty sums=unknown
     Gemm: out-fusable foldable biased heavy weights=0,1,2 channels=2 matrix=1 sums=inner
     GlobalAveragePool: out-fusable global-pool between heavy sums=sample
     GlobalLpPool: out-fusable global-pool
     GlobalMaxPool: out-fusable global-pool between ordering
     GroupNormalization: out-fusable same-shape weights=1,2 sums=sample
-    InstanceNormalization: out-fusable same-shape weights=1,2 channels=1,2 sums=sample
+    InstanceNormalization: out-fusable same-shape never-empty weights=1,2 channels=1,2 sums=sample
     LayerNormalization: out-fusable same-shape foldable heavy weights=1,2 channels=1,2
       sums=row
     LogSoftmax: out-fusable same-shape sums=row
@@ -142,7 +142,8 @@ _TABLE = """
     MatMulInteger: out-fusable biased wants-number heavy scalars=2,3 zero-points=2,3 matrix=1
       sums=inner
     MaxPool: out-fusable exact pool between ordering
-    MaxRoiPool NegativeLogLikelihoodLoss RoiAlign: out-fusable
+    MaxRoiPool NegativeLogLikelihoodLoss: out-fusable
+    RoiAlign: out-fusable looping
     OneHot: out-fusable explosive foldable sizes=1 counts=1
     QLinearConv: out-fusable convolution heavy scalars=1,2,4,5,6,7 zero-points=2,5,7 kernel=3
       sums=kernel
@@ -165,7 +166,7 @@ _TABLE = """
     DFT: opaque sizes=1,2 sums=unknown
     DynamicQuantizeLinear LRN: opaque same-shape
     EyeLike: opaque explosive foldable
-    GRU LSTM RNN: opaque heavy weights=1,2,3 sums=unknown
+    GRU LSTM RNN: opaque heavy never-empty weights=1,2,3 sums=unknown
     Hardmax: opaque unrounded same-shape share ordering
     If Scan: opaque control-flow
     Loop: opaque control-flow counts=0
@@ -318,6 +319,12 @@ LIGHT = _having("light")
 
 LEFTOVERS = _having("leftover")
 """What exporters leave behind: the arithmetic on sizes, and what other operators can take in."""
+
+LOOPING = _having("looping")
+"""onnx's evaluator computes these one element after the other, in Python."""
+
+NEVER_EMPTY = _having("never-empty")
+"""onnxruntime's kernels end the process if they are fed nothing."""
 
 # -- what they compute --
 

@@ -50,11 +50,12 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import sampling
+from dplcli.pipeline.manners import ODDITIES, draw
 from dplcli.pipeline.sampling import DeadEndError, Sampler, plain_graphs
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify.check import Execution
-from dplcli.verify.draws import ODDITIES, DrawSpec, draw
+from dplcli.verify.draw_specs import DrawSpec
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example
     from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Shape, TensorType, Value
-    from dplcli.verify.draws import Manner, Oddity
+    from dplcli.pipeline.manners import Manner, Oddity
     from dplcli.verify.run import Kind, Runner
     from dplcli.verify.values import Outputs
 
@@ -514,7 +515,7 @@ _DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 """Binary digits of floats; whole numbers count as exact."""
 
 _USUAL: tuple[Manner, ...] = ("mixed", "ties", "wide")
-_BY_TURNS: tuple[Manner, ...] = ("flat", "tiny", "bounds", "second", "third")
+_BY_TURNS: tuple[Manner, ...] = ("flat", "tiny", "bounds")
 _ODD: tuple[Oddity, ...] = ("nan", "inf", "zero_sign")
 _FEW = 16
 _LEAST_SCALE = 1e-6
@@ -686,7 +687,6 @@ class _Attempts:
             high=bound if is_whole else math.inf,
             constants=tuple(dict.fromkeys(n for n in numbers if abs(n) <= _WIDE)),
             scale=2.0,
-            wide=_WIDE,
             never_zero=any(node.op_type in {"Div", "Mod"} for node in graph.nodes),
         )
         most = _largest_place(graph)
@@ -703,9 +703,7 @@ class _Attempts:
                 drawn[name] = draw(key, like, kept, "mixed")
             else:
                 is_double = dtype == "float64"  # nothing finer tells what is rounding
-                drawn[name] = draw(
-                    key, like, replace(spec, wide=_SAFE) if is_double else spec, manner
-                )
+                drawn[name] = draw(key, like, spec, manner, _SAFE if is_double else _WIDE)
         return drawn
 
     def _runs_as_declared(

@@ -452,8 +452,8 @@ def _verdict(result: VerificationResult) -> str:
     if result.doubts:
         return f"Cannot tell: no difference was found {where}, but that says too little."
     if result.proof is None:
-        judged = result.regions is not None and result.regions.judged
-        places = f"; {result.regions.agreement}" if judged and result.regions else ""
+        regions = result.regions
+        places = f"; {regions.agreement}{regions.evidence}" if regions and regions.judged else ""
         return f"Equivalent {where}{places}."
     if not result.outputs:
         return f"Equivalent by proof: {result.proof}."

@@ -861,7 +861,10 @@ def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -
         external = tensor.data_location == onnx.TensorProto.EXTERNAL
         if tensor.data_type not in _TYPES or external or tensor.name in sized:
             continue
-        values = _moved(onnx.numpy_helper.to_array(tensor), rng, units)
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.size == 1 and float(values.reshape(-1)[0]).is_integer():
+            continue  # it is meant so: a negative number has a square, and no power of 2.0000001
+        values = _moved(values, rng, units)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     blocks = source.blocks and replace(source.blocks, kept=None)  # other weights give other values
     return replace(source, content=model.SerializeToString(), blocks=blocks)

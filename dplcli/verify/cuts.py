@@ -3,53 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
-from dplcli.analysis.extract import Wiring, cut, label_of, made_name, subgraphs
-from dplcli.errors import counted
+from dplcli.analysis.extract import Wiring, subgraphs
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
-from dplcli.ir.operators import CASTS, CONTROL_FLOW, canonical_domain
-from dplcli.onnx_io import model_from_proto
+from dplcli.ir.operators import CASTS, CONTROL_FLOW
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
-from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, types_by_name, write_defaults
-from dplcli.verify.call_types import complete_types
-from dplcli.verify.check import REFERENCE_LEVEL
-from dplcli.verify.compare import FLOATS, Facts, hides_differences, scale_of
-from dplcli.verify.draws import MOST_TURNS
-from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
+from dplcli.onnx_io.convert import all_nodes, graphs_of
+from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
+from dplcli.verify.compare import FLOATS, hides_differences
+from dplcli.verify.layers import Pair, align
 from dplcli.verify.model import (
     attribute,
     draws_random,
     dtype_name,
-    input_ports,
     load_unshared,
     model_of,
-    read_model,
     small_values,
-    whole_of,
 )
 from dplcli.verify.numbering import Numbering
 from dplcli.verify.ranges import Ranges
-from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from onnx import ModelProto, NodeProto, TypeProto
+    from onnx import ModelProto, NodeProto
 
-    from dplcli.verify.check import Execution
-    from dplcli.verify.compare import Judge
-    from dplcli.verify.draws import Manner
-    from dplcli.verify.float64 import Precision
-    from dplcli.verify.values import Array, Feed, Leaf, Outputs
+    from dplcli.verify.values import Feed
 
     Cuts: TypeAlias = "Mapping[str, Pair] | _Fewer"
     """Values at which a model is cut, and the pairs that they are in."""
@@ -118,31 +103,6 @@ class Place:
     def branches(self) -> bool:
         """Whether it holds nodes that need not have run."""
         return any(node.op_type in CONTROL_FLOW for node in self.any_node())
-
-
-@dataclass(frozen=True)
-class Feeding:
-    """What places are fed once, and what the original gives.
-
-    Attributes:
-        what: It, in words.
-        feeds: The values that enter, by the original's name.
-        expected: What the original computes, by name.
-        manner: How it was drawn; None if the original computes it.
-        taken: Which branch every If takes, by how many others it lies in; empty for those that
-            the conditions say.
-    """
-
-    what: str
-    feeds: Mapping[str, Feed]
-    expected: Mapping[str, Sequence[Leaf]]
-    manner: Manner | None = None
-    taken: tuple[bool, ...] = ()
-
-    def arrays(self, place: Place) -> dict[str, Array]:
-        """Return the arrays that a place reads, by the original's names."""
-        fed = {name: self.feeds.get(name) for name in place.reads}
-        return {name: value for name, value in fed.items() if isinstance(value, np.ndarray)}
 
 
 @dataclass(frozen=True)
@@ -293,7 +253,7 @@ class CutModels:
         """Return a place of which both parts read the same, to draw for it; None if there is none.
 
         What only one part reads may depend on what the other reads. So the place looks past it, the
-        last one first.
+        last one first, and past what follows from a value that it has looked past.
         """
         without = place.without
         for _ in range(_LOOKED_PAST):
@@ -306,10 +266,26 @@ class CutModels:
                 past = uneven - self.inputs.keys()
             else:  # what both read may depend on an input that one reads
                 past = (reads[0] | reads[1]) - self.inputs.keys() if uneven else set()
+            past = past or {name for name in reads[0] if self.follows(name, without)}
             if not past:
                 return place if without == place.without else self.place(place.pair, without)
             without |= {max(past, key=lambda name: self.order[name])}
         return None
+
+    def follows(self, name: str, values: frozenset[str]) -> bool:
+        """Tell whether a value of the original follows from one of some."""
+        first = min((self.order.get(value, -1) for value in values), default=len(self.order))
+        pending = [name]
+        seen = {name}
+        while pending:
+            row = self.ours.makers.get(pending.pop())
+            for read in () if row is None else self.ours.reads[row]:
+                if read in values:
+                    return True
+                if read not in seen and self.order.get(read, -1) > first:
+                    seen.add(read)
+                    pending.append(read)
+        return False
 
     def _parts(self, pair: Pair, without: frozenset[str]) -> tuple[Part, Part]:
         ours = self._part(self.ours, self.cuts_of(0, without), pair.original)
@@ -335,162 +311,30 @@ class CutModels:
         see what decides either.
         """
         ours, theirs = (
-            [*_open_ifs(nodes, self.ranges[side.place])]
+            [*open_ifs(nodes, self.ranges[side.place])]
             for side, nodes in zip(self.sides, place.nodes, strict=True)
         )
-        if len(ours) != len(theirs) and (
-            theirs or any(node.input[0] in place.parts[0].reads for _, node in ours)
-        ):
-            return 0
+        if len(ours) != len(theirs):
+            cuts = self.cuts_of(1, place.without)
+            seen = {cuts[n].original if n in cuts else n for n in place.parts[1].reads}
+            deciding = self._behind({node.input[0] for _, node in ours}, place.parts[0])
+            if theirs or deciding & seen:
+                return 0
         return max((depth for depth, _ in ours), default=-1) + 1
 
-    def results(
-        self,
-        side: CutSide,
-        places: Sequence[Place],
-        feedings: Sequence[Feeding],
-        precision: Precision | None = None,
-    ) -> dict[tuple[Place, int], Sequence[Leaf] | RunError]:
-        """Return what places give in each feeding, by its number, or why they do not run.
-
-        Args:
-            side: The model.
-            places: Where.
-            feedings: What is fed.
-            precision: How to compute in float64; None for onnxruntime.
-        """
-        leaves: dict[tuple[Place, int], Sequence[Leaf] | RunError] = {}
-        pending = [(list(places), True)] if places and feedings else []
+    def _behind(self, names: set[str], part: Part) -> set[str]:
+        """Return what of the values that a part of the original reads some others follow from."""
+        pending, seen = [*names], set(names)
         while pending:
-            some, is_sized = pending.pop()
-            given = self._runs(side, some, feedings, precision, is_sized=is_sized)
-            if any(isinstance(each, RunError) for each in given):
-                if len(some) > 1:
-                    middle = len(some) // 2
-                    pending += [(some[:middle], True), (some[middle:], True)]
-                    continue
-                if is_sized:  # a body may state other sizes
-                    pending.append((some, False))
-                    continue
-            for number, outputs in enumerate(given):
-                for place in some:
-                    end = made_name(place.parts[side.place].end)
-                    leaves[place, number] = (
-                        outputs if isinstance(outputs, RunError) else outputs[end]
-                    )
-        return leaves
-
-    def _runs(
-        self,
-        side: CutSide,
-        places: Sequence[Place],
-        feedings: Sequence[Feeding],
-        precision: Precision | None,
-        *,
-        is_sized: bool,
-    ) -> list[Outputs | RunError]:
-        """Run places as one model on each feeding; those of the same sizes in one session.
-
-        One session is open at a time: a second one would start another process.
-        """
-        given: dict[int, Outputs | RunError] = {}
-        groups: dict[object, dict[int, Mapping[str, Feed]]] = {}
-        for number, feeding in enumerate(feedings):
-            try:
-                feeds = self.fed(side, places, feeding)
-            except RunError as error:
-                given[number] = error
-                continue
-            arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
-            groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
-        for group in groups.values():
-            run: Callable[[Mapping[str, Feed]], Outputs] | None = None
-            for number, fed in group.items():
-                try:
-                    if run is None:
-                        source, _ = self.cut_out(side, places, feedings[number], is_sized=is_sized)
-                        run = (
-                            partial(precision.run, source)
-                            if precision
-                            else Runner(source, REFERENCE_LEVEL).run
-                        )
-                    given[number] = run(fed)
-                except RunError as error:
-                    given[number] = RunError(str(error))  # the other holds on to the session
-        return [given[number] for number in range(len(feedings))]
-
-    def cut_out(
-        self,
-        side: CutSide,
-        places: Sequence[Place],
-        feeding: Feeding,
-        cuts: Cuts | None = None,
-        *,
-        is_sized: bool = True,
-    ) -> tuple[ModelSource, Mapping[str, Feed]]:
-        """Return places of one model as one model, and what a feeding feeds them.
-
-        Args:
-            side: The model.
-            places: Where.
-            feeding: What is fed.
-            cuts: What can be fed, by its name in the model; None for all pairs.
-            is_sized: Whether the model states the sizes of what it is fed.
-
-        Raises:
-            RunError: Something cannot be fed.
-        """
-        parts = [place.parts[side.place] for place in places]
-        if cuts is None:
-            cuts = self.cuts_of(side.place, places[0].without)
-        feeds = self.fed(side, places, feeding, cuts)
-        types = {name: type_of(value, is_sized=is_sized) for name, value in feeds.items()}
-        nodes = {row for part in parts for row in part.nodes}
-        model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
-        _keep_casts(model)
-        if feeding.manner is not None:
-            _bound_loops(model)
-        if feeding.taken:
-            _take(model, self.ranges[side.place], feeding.taken)
-        return alone(side.source, model, "place"), feeds
-
-    def fed(
-        self, side: CutSide, places: Sequence[Place], feeding: Feeding, cuts: Cuts | None = None
-    ) -> dict[str, Array | list[Array]]:
-        """Return what a feeding feeds places of one model, by the names there."""
-        if cuts is None:
-            cuts = self.cuts_of(side.place, places[0].without)
-        feeds: dict[str, Array | list[Array]] = {}
-        for name in dict.fromkeys(n for place in places for n in place.parts[side.place].reads):
-            value = feeding.feeds.get(cuts[name].original) if name in cuts else None
-            if value is None:
-                raise RunError(f"the value {name!r} cannot be fed")
-            feeds[name] = value
-        return feeds
+            row = self.ours.makers.get(pending.pop())
+            if row in part.nodes and row is not None:
+                more = {*self.ours.reads[row]} - seen
+                seen |= more
+                pending += more
+        return seen & {*part.reads}
 
 
-def _bound_loops(model: ModelProto) -> None:
-    """Let no loop go round for ever, as one may that only its condition ends."""
-    most, bounds = "dpl/most turns", set[str]()
-    for scope in all_scopes(model.graph):
-        position = 0
-        while position < len(scope.node):
-            node = scope.node[position]
-            if node.op_type == "Loop" and not node.domain and node.input[0] not in bounds:
-                asked = node.input[0]
-                node.input[0] = f"{most} {len(bounds)}"
-                bounds.add(node.input[0])
-                bound = onnx.helper.make_node(
-                    "Min" if asked else "Identity", [most, *filter(None, [asked])], node.input[:1]
-                )
-                scope.node.insert(position, bound)
-                position += 1
-            position += 1
-    if bounds:
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(MOST_TURNS), most))
-
-
-def _open_ifs(
+def open_ifs(
     nodes: Iterable[NodeProto], ranges: Ranges, depth: int = 0
 ) -> Iterator[tuple[int, NodeProto]]:
     """Yield the If nodes whose condition is not always the same, and in how many others each is."""
@@ -500,39 +344,7 @@ def _open_ifs(
         if is_open:
             yield depth, node
         for _, body in graphs_of(node):
-            yield from _open_ifs(body.node, ranges, depth + is_open)
-
-
-def _take(model: ModelProto, ranges: Ranges, taken: Sequence[bool]) -> None:
-    """Let every If of a model take one branch, by how many others it lies in."""
-    for depth, node in _open_ifs(model.graph.node, ranges):
-        node.input[0] = f"dpl/taken {taken[min(depth, len(taken) - 1)]}"
-    model.graph.initializer.extend(
-        onnx.numpy_helper.from_array(np.array(way), f"dpl/taken {way}") for way in (True, False)
-    )
-
-
-def _keep_casts(model: ModelProto) -> None:
-    """Let casts to half precision round.
-
-    onnxruntime computes in float32 where it has no kernel for float16, and takes out casts to it
-    beside casts of its own: a difference that other devices show would not show here.
-    """
-    nodes = all_nodes(model.graph)
-    types = {to.i for node in nodes if (to := attribute(node, "to")) is not None}
-    if {dtype_name(number) for number in types}.isdisjoint({"float16", "bfloat16"}):
-        return
-    number = 0
-    for scope in all_scopes(model.graph):
-        for position in reversed(range(len(scope.node))):
-            node = scope.node[position]
-            if node.op_type == "Cast" and not node.domain:
-                ends = [*node.input, *node.output]
-                node.input[0], node.output[0] = f"dpl/cast {number}", f"dpl/cast to {number}"
-                number += 1
-                after = onnx.helper.make_node("Identity", node.output, ends[1:])
-                scope.node.insert(position + 1, after)
-                scope.node.insert(position, onnx.helper.make_node("Identity", ends[:1], node.input))
+            yield from open_ifs(body.node, ranges, depth + is_open)
 
 
 def truncates(node: NodeProto) -> bool:
@@ -596,381 +408,3 @@ def _written_out(model: ModelProto) -> ModelProto:
     copy.CopyFrom(model)
     write_defaults(copy)
     return inlined(copy)
-
-
-# Two models of which onnxruntime does not run some nodes: what can be said of the others.
-#
-# A custom operator whose library is missing, or a kernel that this build lacks, keeps a whole
-# model from running. Nodes that say the same in both models need not run: what they read becomes
-# outputs of both, and what they give becomes inputs. A node that differs is a place that cannot be
-# seen.
-
-
-_MOST_NAMED = 3
-
-
-@dataclass(frozen=True)
-class Runnable:
-    """Two models without the nodes that do not run.
-
-    Attributes:
-        models: The original and the candidate; None if nodes that do not run differ.
-        said: What to say: what was not run or not seen, and why.
-    """
-
-    models: tuple[onnx.ModelProto, onnx.ModelProto] | None
-    said: tuple[str, ...]
-
-
-def without_refused(original: Path, candidate: Path, execution: Execution) -> Runnable | None:
-    """Return two models without the nodes that onnxruntime refuses; None if that is not why.
-
-    Raises:
-        RunError: Weights cannot be read.
-    """
-    inputs = dict.fromkeys(port.name for port in input_ports(read_model(original).graph))
-    ours, theirs = (
-        ModelSource(path, execution=execution.plain()) for path in (original, candidate)
-    )
-    models = CutModels(ours, theirs, inputs)
-    types = [_types(side) for side in models.sides]
-    refused = [
-        _refused(side, types_there) for side, types_there in zip(models.sides, types, strict=True)
-    ]
-    if not refused[0]:
-        return None
-    changed = {pair.original for pair in models.changed()}
-    pairs = {
-        pair.original: pair.candidate for pair in models.pairs() if pair.original not in changed
-    }
-    kept = ({*pairs}, {*pairs.values()})
-    unseen = [
-        f"{label_of(side.wiring.nodes[row])} was not seen: onnxruntime does not run it: {why}"
-        for side, rows, same in zip(models.sides, refused, kept, strict=True)
-        for row, why in rows.items()
-        if not same.issuperset(filter(None, side.wiring.nodes[row].output))
-    ]
-    if unseen:
-        return Runnable(None, tuple(dict.fromkeys(unseen)))
-    given = [name for row in refused[0] for name in models.ours.nodes[row].output if name]
-    if any(name not in types[0] for name in given):
-        return None
-    names = {name: name for name in given}, {pairs[name]: name for name in given}
-    models_left = [
-        _without(side, rows, own, types[0])
-        for side, rows, own in zip(models.sides, refused, names, strict=True)
-    ]
-    return Runnable((models_left[0], models_left[1]), tuple(_not_run(models.sides[0], refused[0])))
-
-
-def _types(side: CutSide) -> dict[str, TypeProto]:
-    """Return the types of values; what an unknown operator gives has that of its first input."""
-    model = onnx.ModelProto()
-    model.CopyFrom(side.wiring.model)
-    guesses: dict[str, TypeProto] = {}
-    while True:
-        path = side.source.path
-        types = guesses | types_by_name(model_from_proto(model, path.parent, path.name))
-        more = {
-            name: types[node.input[0]]
-            for node in side.wiring.nodes
-            if node.domain and node.input and node.input[0] in types
-            for name in node.output
-            if name and name not in types
-        }
-        if not more:
-            break
-        guesses |= more
-        model.graph.value_info.extend(
-            onnx.ValueInfoProto(name=name, type=guess) for name, guess in more.items()
-        )
-    for tensor in side.wiring.initializers.values():
-        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-    return types
-
-
-def _refused(side: CutSide, types: Mapping[str, TypeProto]) -> dict[int, str]:
-    """Return the nodes that onnxruntime refuses, and why; of one kind, one is tried."""
-    tried: dict[object, str] = {}
-    refused = {}
-    for row, node in enumerate(side.wiring.nodes):
-        reads = side.wiring.entering([row])
-        if any(name not in types for name in reads):
-            continue
-        elements = [
-            types[name].tensor_type.elem_type for name in side.wiring.reads[row] if name in types
-        ]
-        kind = (node.domain, node.op_type, *sorted(a.name for a in node.attribute), *elements)
-        if kind not in tried:
-            tried[kind] = _refusal(side, row, types)
-        if tried[kind]:
-            refused[row] = tried[kind]
-    return refused
-
-
-def _refusal(side: CutSide, row: int, types: Mapping[str, TypeProto]) -> str:
-    """Return why onnxruntime refuses a model of one node; "" if it does not, or if onnx does."""
-    node = side.wiring.nodes[row]
-    if not canonical_domain(node.domain) and not onnx.defs.has(node.op_type):
-        return ""  # a misspelt name
-    ends = [name for name in node.output if name]
-    model = cut(side.wiring, [row], types, ends)
-    for output in model.graph.output:
-        output.ClearField("type")  # what is known of it may be a guess
-    content = model.SerializeToString()
-    try:
-        Runner(replace(side.source, content=content), REFERENCE_LEVEL)
-    except RunError as error:
-        refusal = str(error)
-    else:
-        return ""
-    try:
-        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-    except ONNX_ERRORS:
-        return ""  # the model is at fault
-    return refusal
-
-
-def _without(
-    side: CutSide, rows: Mapping[int, str], names: Mapping[str, str], types: Mapping[str, TypeProto]
-) -> onnx.ModelProto:
-    """Return a model with inputs for what some nodes give, and outputs for what they read.
-
-    Args:
-        side: The model.
-        rows: The nodes.
-        names: What they give, and the original's names of it, by which the inputs are called.
-        types: The types of values of the original.
-    """
-    model = onnx.ModelProto()
-    model.CopyFrom(side.wiring.model)
-    nodes = list(model.graph.node)
-    del model.graph.node[:]
-    for row, node in enumerate(nodes):
-        if row not in rows:
-            model.graph.node.append(node)
-            continue
-        given = [(name, f"stand-in for {names[name]}") for name in node.output if name]
-        for name, stand_in in given:
-            model.graph.input.add(name=stand_in, type=types[names[name]])
-            model.graph.node.add(op_type="Identity", input=[stand_in], output=[name])
-        first = names[next(filter(None, node.output))]
-        for slot, name in enumerate(node.input):
-            if name in side.wiring.makers:
-                read = f"input {slot} of {first}"
-                model.graph.node.add(op_type="Identity", input=[name], output=[read])
-                model.graph.output.add(name=read)
-    del model.graph.value_info[:]
-    return whole_of(ModelSource(side.source.path, content=model.SerializeToString()))
-
-
-def _not_run(side: CutSide, rows: Mapping[int, str]) -> Iterator[str]:
-    """Say which nodes did not run, and why."""
-    for why in dict.fromkeys(rows.values()):
-        called = [label_of(side.wiring.nodes[row]) for row in rows if rows[row] == why]
-        more = f" and {len(called) - _MOST_NAMED} more" if len(called) > _MOST_NAMED else ""
-        yield (
-            f"onnxruntime does not run {', '.join(called[:_MOST_NAMED])}{more}, so numbers were "
-            f"drawn for what comes of it; it is the same in both models: {why}"
-        )
-
-
-# Each partition judged by itself: on what the original computes there, kernel against body.
-#
-# The outputs of a whole model are a poor witness of kernels (see :mod:`dplcli.verify.places`): the
-# last bits of a partition decide over large differences behind a Softmax, a Sigmoid that
-# onnxruntime rounds to steps, or a quantisation.
-
-
-_ROUNDINGS = 1 << 10
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-_LAST_PLACE = 2.0**-7
-"""Of bfloat16: what a call makes, and what lies between two of its products, may be rounded to
-either side. Errors add up like a random walk. Of real models, single calls were off by half of this
-at most, and a region of 53 convolutions by 4 times this."""
-
-_MOST_VALUES = 64
-"""How many partitions run in one session: what they read and make is held at once."""
-
-
-@dataclass(frozen=True)
-class ApartJudgement:
-    """What partitions give by themselves.
-
-    Attributes:
-        judged: How many were run by themselves.
-        unseen: How many ran in the model and do not by themselves, such as those in bodies.
-        differing: What is wrong with those that do not give what their bodies give.
-    """
-
-    judged: int
-    unseen: int
-    differing: tuple[str, ...]
-
-    @property
-    def excuse(self) -> str:
-        """What this says for the kernels; "" if it is not enough to say anything."""
-        if self.differing or self.unseen or not self.judged:
-            return ""
-        return (
-            "rounding, amplified by the model: "
-            f"{counted(self.judged, 'partition')} by themselves give what the bodies give"
-        )
-
-
-def judge_apart(
-    candidate: ModelSource,
-    ran: Collection[str],
-    feeds: Mapping[str, Feed],
-    judge: Judge,
-    create: Callable[[ModelSource], Runner],
-) -> ApartJudgement:
-    """Run partitions by themselves, on a library and by their bodies.
-
-    Args:
-        candidate: The model, with the kernels that it is to have.
-        ran: The names of the calls that ran on the library.
-        feeds: What the model is fed.
-        judge: Says for which inputs this is.
-        create: Creates a session.
-
-    Raises:
-        RunError: A model that is cut out does not run.
-        StoppedError: The process crashed, or took longer than allowed.
-    """
-    wiring = Wiring(model_of(candidate))
-    calls = [row for row, node in enumerate(wiring.nodes) if node.name in ran]
-    bodies = replace(candidate, execution=candidate.execution.plain())
-    kernels = candidate.execution.kernels
-    is_bf16 = kernels is not None and kernels.math == "bf16"
-    narrow = _read_in_bfloat16(bodies) if bodies.execution.widens else frozenset()
-    differing: list[str] = []
-    seen: set[str] = set()
-    for start in range(0, len(calls), _MOST_VALUES):
-        rows = calls[start : start + _MOST_VALUES]
-        read = dict.fromkeys(name for row in rows for name in wiring.reads[row])
-        makers = {name: wiring.makers[name] for name in read if name in wiring.makers}
-        # A kernel may have to know a constant, such as the bound of a Clip.
-        constants = {row for row in makers.values() if wiring.nodes[row].op_type == "Constant"}
-        asked = [name for name, row in makers.items() if row not in constants]
-        outputs = capture(bodies, asked, feeds) if asked else {}
-        for name in narrow.intersection(outputs):  # it was computed in float32
-            outputs[name] = tuple(replace(leaf, dtype="bfloat16") for leaf in outputs[name])
-        values = {name: value_of(leaves) for name, leaves in outputs.items()}
-        if lost := [name for name, value in values.items() if value is None]:
-            raise RunError(f"{lost[0]!r} cannot be fed")
-        given = {**{name: feeds[name] for name in read if name in feeds}, **values}
-        sources = [
-            _cut_out(wiring, rows, constants, source, given) for source in (bodies, candidate)
-        ]
-        expected, runner = create(sources[0]).run(given), create(sources[1])
-        actual = runner.run(given)
-        seen |= {item.call for item in runner.record() if item.runs}
-        rounded = create(in_bf16(sources[0])).run(given) if is_bf16 else None
-        differing += _differences(wiring, rows, judge, (expected, rounded), actual)
-    return ApartJudgement(len(seen), len(ran) - len(seen), tuple(differing))
-
-
-def _read_in_bfloat16(source: ModelSource) -> frozenset[str]:
-    """Return the values of a main graph that are of bfloat16, by the types of what is read."""
-    model = model_from_proto(model_of(source), source.path.parent, source.path.name)
-    complete_types(model, source)
-    read = {value for node in model.graph for value in node.inputs if value is not None}
-    types = {value.name: value.known_type() for value in read}
-    return frozenset(n for n, known in types.items() if known and known.dtype == "bfloat16")
-
-
-def _differences(
-    wiring: Wiring,
-    rows: Sequence[int],
-    judge: Judge,
-    wanted: tuple[Mapping[str, Sequence[Leaf]], Mapping[str, Sequence[Leaf]] | None],
-    actual: Mapping[str, Sequence[Leaf]],
-) -> list[str]:
-    """Say which partitions give something else than their bodies, in neither arithmetic."""
-    expected, rounded = wanted
-    stepped = frozenset(
-        name
-        for name, leaves in expected.items()
-        if any(leaf.data.dtype.kind in "iu" for leaf in leaves)
-    )
-    judge = replace(
-        judge, facts=Facts(stepped=stepped), roundings=_ROUNDINGS, level=REFERENCE_LEVEL
-    )
-    objections = []
-    for row in rows:
-        node = wiring.nodes[row]
-        for output in filter(None, node.output):
-            name = output if output in expected else made_name(output)
-            compared = judge.compare(name, expected[name], actual[name])
-            products = _products_of(wiring.model, node)
-            is_ok, reason = compared.ok, compared.reason
-            if all(leaf.dtype == "bfloat16" for leaf in actual[name]):
-                off = _off(expected[name], actual[name])
-                is_ok = off <= _LAST_PLACE * max(products, 1) ** 0.5
-                reason = f"it is off by {off:.2%} of its largest element"
-            elif not is_ok and rounded is not None:
-                is_ok = judge.compare(name, rounded[name], actual[name]).ok
-                is_ok |= products > 1 and _off(rounded[name], actual[name]) <= _LAST_PLACE
-            if not is_ok:
-                objections.append(
-                    f"partition {node.name!r} ({node.domain}::{node.op_type}) by itself gives "
-                    f"something else than its body: {reason}"
-                )
-    return objections
-
-
-def _products_of(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
-    """Count the products that a call stands for."""
-    if not node.domain:
-        return int(node.op_type in _PRODUCTS)
-    bodies = [f for f in model.functions if (f.domain, f.name) == (node.domain, node.op_type)]
-    return sum(_products_of(model, each) for body in bodies for each in body.node)
-
-
-def _off(expected: Sequence[Leaf], actual: Sequence[Leaf]) -> float:
-    """Return how far some element is off, as a share of the largest one (fill values: of it)."""
-    furthest = 0.0
-    for one, other in zip(expected, actual, strict=True):
-        if one.data.shape != other.data.shape:
-            return np.inf
-        numbers, others = one.data.astype(np.float64), other.data.astype(np.float64)
-        is_same = (numbers == others) | (np.isnan(numbers) & np.isnan(others))
-        with np.errstate(all="ignore"):
-            sizes = np.maximum(np.abs(numbers), scale_of(numbers))
-            shares = np.where(is_same, 0.0, np.abs(numbers - others) / sizes)
-        furthest = max(furthest, float(np.where(np.isnan(shares), np.inf, shares).max(initial=0.0)))
-    return furthest
-
-
-def in_bf16(source: ModelSource) -> ModelSource:
-    """Return a model whose functions round what products read to bfloat16, and sum as ever."""
-    model = model_of(source)
-    for function in model.functions:
-        nodes: list[onnx.NodeProto] = []
-        for node in function.node:
-            slots = (0, 1) if not node.domain and node.op_type in _PRODUCTS else ()
-            for slot in slots:
-                name = node.input[slot]
-                short = f"{name}.{node.output[0]}.{slot}"
-                node.input[slot] = f"{short}.wide"
-                code = onnx.TensorProto.BFLOAT16
-                nodes.append(onnx.helper.make_node("Cast", [name], [short], to=code))
-                nodes.append(onnx.helper.make_node("CastLike", [short, name], [f"{short}.wide"]))
-            nodes.append(node)
-        del function.node[:]
-        function.node.extend(nodes)
-    return replace(source, content=model.SerializeToString())
-
-
-def _cut_out(
-    wiring: Wiring,
-    rows: Sequence[int],
-    constants: Collection[int],
-    source: ModelSource,
-    given: Mapping[str, Feed],
-) -> ModelSource:
-    """Return calls and constants as a model that is fed what else the calls read."""
-    types = {name: type_of(value) for name, value in given.items() if value is not None}
-    ends = [name for row in rows for name in wiring.nodes[row].output if name]
-    return alone(source, cut(wiring, {*rows, *constants}, types, ends, given), "partitions")

@@ -1,33 +1,38 @@
 """What is known of the values that a place reads, so that others can be drawn which could be there.
 
 What decides over sizes stays as it is. Indices stay within the axis that they choose from, floats
-within what they can be at all (:mod:`dplcli.verify.ranges`). Where a place may bend is told by the
-numbers and words that it holds.
+within what they can be at all (:mod:`dplcli.verify.ranges`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dplcli.analysis.extract import subgraphs
-from dplcli.ir.operators import BOUNDING, MEASURING, PLACE_SLOTS, SIZED_FROM
-from dplcli.verify.draws import DrawSpec
-from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
+from dplcli.ir.operators import MEASURING, PLACE_SLOTS, SIZED_FROM
+from dplcli.verify.model import (
+    Dataflow,
+    attribute,
+    input_domain,
+    model_of,
+    port_of,
+    small_values,
+)
+from dplcli.verify.ranges import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import onnx
     from onnx import NodeProto
 
-    from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
+    from dplcli.verify.cuts import CutModels, CutSide, Place
+    from dplcli.verify.experiment import Experiment, Feeding
     from dplcli.verify.values import Array
-
-_WIDE = 1e3
-"""How large numbers are drawn that are inputs of the model."""
 
 LARGE_CONSTANT = 16
 """Constants of more elements are weights; smaller ones may be bounds."""
@@ -35,31 +40,56 @@ LARGE_CONSTANT = 16
 BOUND_CONSTANT = 1 << 16
 """Constants of more elements are no bounds, whatever reads them."""
 
-_MOST_BOUND = 2.0**32
+_MOST_BOUND = 2.0**53
 """Larger numbers stand for infinity, as in masks."""
 
-_KNEES = {
-    "HardSigmoid": (-2.5, 2.5, -3.0, 3.0),
-    "HardSwish": (-3.0, 3.0),
-    "Shrink": (0.5,),
-    "ThresholdedRelu": (1.0,),
-}
-"""Where operators bend, which hold no constant that says so."""
-
-_LIMITING = {op for op, _ in PLACE_SLOTS} | {"Equal", "OneHot"}
+_LIMITING = {op for op, _ in PLACE_SLOTS}
 """Operators that say within what whole numbers have to be."""
 
-_TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
+_WHOLE = Grid(np.array(1.0), np.array(-(2.0**24)), np.array(2.0**24))
+"""Of whole numbers in floats, those that float32 has all."""
 
-_ASKING = frozenset({"IsInf", "IsNaN"}) | _TREES
-"""Operators that ask whether a number is finite, or is missing."""
+_LARGE_HALF = 2.0
+"""Up to where numbers of half precision are drawn: their products overflow soon."""
 
 
-def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, DrawSpec]:
+@dataclass(frozen=True)
+class DrawSpec:
+    """What is known of a value that is to be drawn.
+
+    Attributes:
+        low: The least that it can be.
+        high: The largest.
+        constants: Numbers that the place holds; those first that tell one model from the other.
+        words: Words that it holds.
+        scale: The largest magnitude that was seen.
+        axis: If it chooses from an axis, how long that is, else 0.
+        is_turns: Whether it says how often a loop goes round.
+        never_zero: Whether something is divided by it, as whole numbers.
+        grid: If only its steps can be there, as of quantised numbers, the steps.
+        shares: Along which axis its numbers add up to one, if they do.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    constants: tuple[float, ...] = ()
+    words: tuple[str, ...] = ()
+    scale: float = 1.0
+    axis: int = 0
+    is_turns: bool = False
+    never_zero: bool = False
+    grid: Grid | None = None
+    shares: int | None = None
+
+
+def draw_specs(
+    of: CutModels, experiment: Experiment, every: Sequence[Place], seen: Feeding
+) -> dict[str, DrawSpec]:
     """Return the values that may be drawn, and what is known of each.
 
     Args:
-        of: The places of the two models.
+        of: The two models.
+        experiment: Cuts places out.
         every: Those that are to be drawn for.
         seen: What the original computes there.
     """
@@ -69,35 +99,46 @@ def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str
             readers.setdefault(name, []).append(place)
     still = {name for place in every for name in _deciding(of, place, _sizes)}
     turning = {name for place in every for name in _deciding(of, place, _turns)} - still
-    limits = _limits(of, every, seen)
+    limits = _limits(of, experiment, every, seen)
     specs: dict[str, DrawSpec] = {}
     for name, places in readers.items():
         like = seen.feeds.get(name)
         turns = name in turning
-        if not isinstance(like, np.ndarray) or (name in still and not turns):
+        is_fixed = name in still or of.ranges[0].is_stored(name)
+        if not isinstance(like, np.ndarray) or (is_fixed and not turns):
             continue
-        held = _Held(of.sides, places)
         interval = of.ranges[0][name]
         axis, is_still = limits.get(name, (0, False))
         grid = of.ranges[0].grid(name, like.ndim)
-        if (is_still and not turns) or grid == "unknown":
+        if grid is None and like.dtype.kind == "f" and of.ranges[0].is_integral(name):
+            grid = _WHOLE
+        is_bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
+        if (is_still and not turns and not is_bounded) or grid == "unknown":
             continue
-        is_input = name in of.inputs
+        numbers, words = _held(of.sides, places)
         specs[name] = DrawSpec(
             low=interval.low,
             high=interval.high,
-            constants=held.told_apart(),
+            constants=numbers,
+            words=words,
             scale=_scale(like),
-            wide=_WIDE if is_input else 0.0,
-            axis=axis,
-            words=tuple(held.words),
-            odd_floats=any(node.op_type in _ASKING for p in places for node in p.any_node()),
-            grid=grid,
-            odd=tuple(held.ignored),
+            axis=0 if is_still else axis,
             is_turns=turns,
             never_zero=any(n.op_type in {"Div", "Mod"} for p in places for n in p.any_node()),
+            grid=grid,
+            shares=_axis_of_shares(of, name),
         )
     return specs
+
+
+def _axis_of_shares(of: CutModels, name: str) -> int | None:
+    """Return along which axis numbers add up to one, if they do."""
+    row = of.ours.makers.get(name)
+    node = None if row is None else of.ours.nodes[row]
+    if node is None or node.op_type != "Softmax":
+        return None
+    axis = attribute(node, "axis")
+    return -1 if axis is None else int(axis.i)
 
 
 def _deciding(
@@ -111,7 +152,8 @@ def _deciding(
         what: Names the operands of a node.
     """
     for side, part in zip(of.sides, place.parts, strict=True):
-        pending = [name for row in part.nodes for name in what(side.wiring.nodes[row])]
+        nodes = (node for row in part.nodes for node in side.inside(row))
+        pending = [name for node in nodes for name in what(node)]
         seen: set[str] = set()
         cuts = of.cuts_of(side.place, place.without)
         while pending:
@@ -129,7 +171,9 @@ def _deciding(
                     pending += side.wiring.reads[row_]
 
 
-def _limits(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, tuple[int, bool]]:
+def _limits(
+    of: CutModels, experiment: Experiment, every: Sequence[Place], seen: Feeding
+) -> dict[str, tuple[int, bool]]:
     """Return for whole numbers which axis they choose from, and whether they have to stay."""
     limits: dict[str, tuple[int, bool]] = {}
     arrays = (item for place in every for item in seen.arrays(place).items())
@@ -144,15 +188,16 @@ def _limits(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, t
         if not places:
             continue
         cuts = of.cuts_of(side.place, places[0].without)
-        source, _ = of.cut_out(side, places, seen)
+        source, _ = experiment.cut_out(side, places, seen)
         flow = Dataflow(model_of(source), infers=False)
         for info in flow.model.graph.input:
             name = cuts[info.name].original
             if name in whole:
                 domain = input_domain(flow, port_of(info))
-                axes = [bound.limit for bound in domain.bounds if isinstance(bound.limit, int)]
-                is_odd = len(axes) < len(domain.bounds) or bool(domain.parts)
-                is_odd = is_odd or any(bound.offset for bound in domain.bounds)
+                bounds = [bound for bound in domain.bounds if bound.is_strict]
+                axes = [bound.limit for bound in bounds if isinstance(bound.limit, int)]
+                is_odd = len(axes) < len(bounds) or bool(domain.parts)
+                is_odd = is_odd or any(bound.offset for bound in bounds)
                 axis, is_still = limits.get(name, (0, False))
                 axis = min(filter(None, (axis, *axes)), default=0)
                 limits[name] = axis, is_still or is_odd
@@ -174,70 +219,41 @@ def _scale(like: Array) -> float:
     if like.dtype.kind in "OUSb" or not like.size:
         return 1.0
     wide = np.abs(like.astype(np.float64))
-    return float(wide[np.isfinite(wide)].max(initial=0.0)) or 1.0
+    found = float(wide[np.isfinite(wide)].max(initial=0.0)) or 1.0
+    return min(found, _LARGE_HALF) if like.dtype.itemsize < np.dtype(np.float32).itemsize else found
 
 
-class _Held:
-    """The numbers and words that places hold.
+def _held(
+    sides: tuple[CutSide, CutSide], places: Sequence[Place]
+) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Return the numbers and the words that places hold; first numbers that one model alone has."""
+    counts: tuple[Counter[float], Counter[float]] = Counter(), Counter()
+    words: dict[str, None] = {}
+    for place in places:
+        for side, nodes in zip(sides, place.nodes, strict=True):
+            for told in (each for node in nodes for each in _told(side, node)):
+                if isinstance(told, str):
+                    words[told] = None
+                elif abs(told) <= _MOST_BOUND:
+                    counts[side.place][told] += 1
+    ours, theirs = counts
+    alone = [number for number in ours | theirs if ours[number] != theirs[number]]
+    return tuple(dict.fromkeys([*sorted(alone, key=abs), *ours])), tuple(words)
 
-    Attributes:
-        numbers: The numbers, of either model.
-        words: The words.
-        ignored: Labels that a loss ignores, or that are told from others.
-    """
 
-    def __init__(self, sides: tuple[CutSide, CutSide], places: Sequence[Place]) -> None:
-        self.numbers: tuple[Counter[float], Counter[float]] = Counter(), Counter()
-        self.words: dict[str, None] = {}
-        self.ignored: dict[int, None] = {}
-        for place in places:
-            for side, nodes in zip(sides, place.nodes, strict=True):
-                for node in nodes:
-                    self._add_node(side, node)
-
-    def told_apart(self) -> tuple[float, ...]:
-        """Return the numbers; those first that only one model holds."""
-        ours, theirs = self.numbers
-        alone = [number for number in ours | theirs if ours[number] != theirs[number]]
-        ordered = dict.fromkeys([*sorted(alone, key=abs), *ours])
-        return tuple(number for number in ordered if abs(number) <= _MOST_BOUND)
-
-    def _add_node(self, side: CutSide, node: NodeProto) -> None:
-        self.numbers[side.place].update(_KNEES.get(node.op_type, ()))
-        tensors = [side.wiring.initializers.get(name) for name in node.input]
-        for tensor in filter(None, tensors if node.op_type in BOUNDING else ()):
-            self._add_ends(side, tensor)
-        tensors += [item.t for item in node.attribute if item.HasField("t")]
-        for graph in subgraphs(node):
-            tensors += graph.initializer
-        for tensor in filter(None, tensors):
-            self._add_tensor(side, tensor, tells=node.op_type == "Equal")
-        for item in node.attribute:
-            if node.op_type not in _TREES or item.name == "nodes_values":  # the thresholds
-                if item.name == "ignore_index":
-                    self.ignored[item.i] = None
-                listed = [item.f] if item.HasField("f") else [*item.floats, *item.ints]
-                if item.name == "nodes_values":
-                    listed = [*dict.fromkeys(listed)][:LARGE_CONSTANT]
-                if len(listed) <= LARGE_CONSTANT:
-                    self.numbers[side.place].update(map(float, listed))
-                texts = [item.s] if item.HasField("s") else item.strings
-                self.words |= dict.fromkeys(text.decode("utf-8", "replace") for text in texts)
-
-    def _add_ends(self, side: CutSide, tensor: onnx.TensorProto) -> None:
-        """Add the least and the largest of a vector of bounds."""
-        if LARGE_CONSTANT < np.prod(tensor.dims) <= BOUND_CONSTANT:
-            values = small_values(tensor)
-            if values is not None and values.dtype.kind in "fiu":
-                ends = float(values.min()), float(values.max())
-                self.numbers[side.place].update(ends)
-
-    def _add_tensor(self, side: CutSide, tensor: onnx.TensorProto, *, tells: bool) -> None:
+def _told(side: CutSide, node: NodeProto) -> Iterator[float | str]:
+    """Yield the numbers and words of a node's attributes and small constants."""
+    tensors = [side.wiring.initializers.get(name) for name in node.input]
+    tensors += [item.t for item in node.attribute if item.HasField("t")]
+    for graph in subgraphs(node):
+        tensors += graph.initializer
+    for tensor in filter(None, tensors):
         values = small_values(tensor) if np.prod(tensor.dims) <= LARGE_CONSTANT else None
-        if values is not None and values.dtype.kind == "i" and values.size == 1 and tells:
-            self.ignored[int(values.reshape(-1)[0])] = None
-        if values is not None and values.dtype.kind in "fiu":
-            numbers = values.astype(np.float64).reshape(-1).tolist()
-            self.numbers[side.place].update(numbers)
-        elif values is not None and values.dtype.kind in "OUS":
-            self.words |= dict.fromkeys(map(str, values.reshape(-1)))
+        if values is not None:
+            yield from map(str if values.dtype.kind in "OUS" else float, values.reshape(-1))
+    for item in node.attribute:
+        numbers = [item.f] if item.HasField("f") else [*item.floats, *item.ints]
+        if len(numbers) <= LARGE_CONSTANT:
+            yield from map(float, numbers)
+        for text in [item.s] if item.HasField("s") else item.strings:
+            yield text.decode("utf-8", "replace")

@@ -31,10 +31,10 @@ from dplcli.errors import VerificationError
 from dplcli.files import temporary_folder
 from dplcli.verify import compare, inputs, run
 from dplcli.verify.accuracy import Sums
+from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
 from dplcli.verify.check import REFERENCE_LEVEL, TIMEOUT, Check
 from dplcli.verify.compare import Judge, Limit
-from dplcli.verify.cuts import ApartJudgement, judge_apart, without_refused
 from dplcli.verify.evidence import Evidence, blindness, save_evidence
 from dplcli.verify.float32 import holds_bfloat16
 from dplcli.verify.layers import CANDIDATE, ORIGINAL
@@ -49,6 +49,7 @@ from dplcli.verify.model import (
 from dplcli.verify.places import judge_places
 from dplcli.verify.power import measure_power, random_warnings, value_warnings
 from dplcli.verify.proof import UnprovedError, prove_same
+from dplcli.verify.refused import without_refused
 from dplcli.verify.run import Runner
 from dplcli.verify.values import (
     BlockCuts,
@@ -82,6 +83,8 @@ _MOST_OF_BF16 = 0.05
 
 # How many places are noted that differ where nothing finite is given.
 _MOST_NOTED = 4
+# More of the elements than this move by what the optimiser does, not by chance of rounding.
+_MOST_MOVED = 0.5
 # With fewer nodes, to start another process takes longer than to wait for one session.
 _WORTH_A_PROCESS = 10_000
 # With more weights than this, a gigabyte of floats, one session at a time has to do.
@@ -356,7 +359,10 @@ class _Check:
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
-            outputs = [self._excused(output, regions) for output in outputs]
+            same = {o.name for o in outputs if o.level == REFERENCE_LEVEL and not o.max_abs}
+            outputs = [
+                self._excused(output, regions, is_same=output.name in same) for output in outputs
+            ]
         apart = None if reasons else self._apart(source, outputs, regions)
         kernels = settings.execution.kernels
         is_bf16 = kernels is not None and kernels.math == "bf16"
@@ -506,6 +512,8 @@ class _Check:
         output: OutputComparison,
         regions: LocalJudgement | None,
         apart: ApartJudgement | None = None,
+        *,
+        is_same: bool = False,
     ) -> OutputComparison:
         """Accept an output that is outside its tolerance though no region differs.
 
@@ -517,7 +525,13 @@ class _Check:
         is_plain = self._settings.execution.is_plain and not self._settings.custom_ops
         excuse = "" if apart is None else apart.excuse
         if regions is not None and is_plain and regions.judged:
-            excuse = f"rounding, amplified by the model: {regions.agreement}"
+            why, moved = "rounding, amplified by the model", _share_of_moved(output)
+            if is_same and moved > _MOST_MOVED:
+                why = (
+                    f"onnxruntime's optimiser changes {moved:.0%} of the elements, of which none "
+                    "differs with optimisation off"
+                )
+            excuse = f"{why}: {regions.agreement}"
         is_seen = bool(excuse) and len(compare.failed_cases([output])) <= _MOST_JUDGED
         if output.ok or output.figures.needed_rtol is None or not is_seen:
             return output
@@ -683,3 +697,10 @@ class _Check:
             },
         )
         save_evidence(self._settings.save_results, evidence)
+
+
+def _share_of_moved(output: OutputComparison) -> float:
+    """Return the share of the elements that are outside the tolerance, in all cases."""
+    every = output.by_seed or (output,)
+    size = sum(math.prod(each.shape) for each in every)
+    return sum(each.mismatches for each in every) / max(size, 1)

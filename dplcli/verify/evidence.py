@@ -103,9 +103,11 @@ def blindness(
     blind: Collection[str], names: Collection[str], feeds: Mapping[int, Mapping[str, Feed]]
 ) -> tuple[str, ...]:
     """Doubt a comparison of outputs that no input changes; a model without inputs has no others."""
-    if not names or not all(name in blind for name in names) or not any(feeds.values()):
+    unseen = [name for name in names if name in blind] if any(feeds.values()) else []
+    if not unseen:
         return ()
-    return ("no output changes with the inputs; give others (--inputs)",)
+    which = "no output" if len(unseen) == len(names) else f"nothing of {', '.join(unseen[:3])}"
+    return (f"{which} changes with the inputs; give others (--inputs)",)
 
 
 def save_evidence(path: Path, evidence: Evidence) -> None:

@@ -397,6 +397,7 @@ class Waypoint:
         offset: What was added to it since the input.
         cast: Whether it changed its type since the input.
         mixed: Whether a matrix product lies between.
+        capped: Whether the largest numbers may have been cut off since the input.
     """
 
     value: Value
@@ -404,6 +405,7 @@ class Waypoint:
     offset: int = 0
     cast: bool = False
     mixed: bool = False
+    capped: bool = False
 
     def on_to(self, values: Iterable[Value | None], **changes: Any) -> Iterator[Waypoint]:  # noqa: ANN401  # fields
         """Yield where a walk goes on."""
@@ -550,15 +552,15 @@ class Purpose(Enum):
     ANGLE = "angle"
 
 
-def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
-    """Tell whether *port*, of whole numbers or booleans, is a mask of attention or an angle."""
-    uses: set[Purpose] = set()
+def influences(flow: Dataflow, port: Port) -> list[tuple[Purpose, Value]]:
+    """Return where *port*, of whole numbers or booleans, hides or turns what it meets."""
+    ends: list[tuple[Purpose, Value]] = []
 
     def look(here: Waypoint, node: Node, slot: int) -> Iterator[Waypoint]:
         if (node.op_type, slot) in operators.MASK_SLOTS and not here.mixed:
-            uses.add(Purpose.MASK)
+            ends.append((Purpose.MASK, here.value))
         elif node.op_type in _TURNS:
-            uses.add(Purpose.ANGLE)
+            ends.append((Purpose.ANGLE, here.value))
         if node.op_type in _MIXES or slot in operators.INFLUENCED.get(node.op_type, ()):
             mixed = here.mixed or node.op_type in _MIXES
             yield from here.on_to(node.outputs, mixed=mixed)
@@ -566,7 +568,12 @@ def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
     value = flow.graph.values.get(port.name)
     if value is not None and port.dtype in _WHOLE:
         follow(Waypoint(value), look, _MOST_PURPOSE_STATES)
-    return uses
+    return ends
+
+
+def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
+    """Tell whether *port*, of whole numbers or booleans, is a mask of attention or an angle."""
+    return {purpose for purpose, _ in influences(flow, port)}
 
 
 # Which values an input may take, read from the operators that consume it.
@@ -589,10 +596,18 @@ _WANTED = {
 
 @dataclass(frozen=True)
 class Bound:
-    """An index plus *offset* selects from an axis of size *limit* (a number or a symbol)."""
+    """An index plus *offset* selects from an axis of size *limit* (a number or a symbol).
+
+    Attributes:
+        limit: The size.
+        offset: What is added to the index first.
+        is_strict: Whether a larger index fails: one may be capped, or be none of the classes of a
+            OneHot.
+    """
 
     limit: int | str
     offset: int = 0
+    is_strict: bool = True
 
 
 @dataclass
@@ -622,7 +637,9 @@ def input_domain(flow: Dataflow, port: Port) -> Domain:
         _note(domain, here, node, slot)
         is_clipped = node.op_type == "Clip" and slot == 0 and port.dtype in _INDICES
         if slot in operators.VALUES_FROM.get(node.op_type, ()) or is_clipped:
-            yield from here.on_to(node.outputs, cast=here.cast or node.op_type == "Cast")
+            cast = here.cast or node.op_type == "Cast"
+            capped = here.capped or node.op_type in {"Min", "Clip"}
+            yield from here.on_to(node.outputs, cast=cast, capped=capped)
         elif node.op_type in {"Add", "Sub"} and not (node.op_type == "Sub" and slot):
             step = numbers_in(here.tensor_of(node, 1 - slot))
             if step is not None and step.size == 1 and step.dtype.kind in "iu":
@@ -648,7 +665,8 @@ def _note(domain: Domain, place: Waypoint, node: Node, slot: int) -> None:
         data, switch, axes = operators.LENGTHS[key]
         cut = axes[bool(integer(node, switch, 0, place.calls))]
         limits += [(limit, place.offset - 1) for limit in _axis_size(place, node, data, cut)]
-    domain.bounds.update(Bound(limit, offset) for limit, offset in limits if limit)
+    is_strict = node.op_type not in {"OneHot", "Equal"} and not place.capped
+    domain.bounds.update(Bound(limit, offset, is_strict) for limit, offset in limits if limit)
     if key in operators.COUNT_SLOTS:
         domain.uses.add(Purpose.COUNT)
     elif node.op_type in _WANTED:

@@ -9,7 +9,7 @@ standard, rounding aside.)
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import onnx
@@ -20,7 +20,7 @@ from dplcli.onnx_io.convert import decode_type
 from dplcli.verify.model import attribute, small_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from onnx import NodeProto
 
@@ -38,9 +38,40 @@ class Interval(NamedTuple):
         """Return the least interval that holds both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
+    def plus(self, other: Interval) -> Interval:
+        """Return where sums lie."""
+        return tidy(Interval(self.low + other.low, self.high + other.high))
+
+    def minus(self, other: Interval) -> Interval:
+        """Return where differences lie."""
+        return tidy(Interval(self.low - other.high, self.high - other.low))
+
+    def times(self, other: Interval) -> Interval:
+        """Return where products lie."""
+        corners = [0.0 if not a or not b else a * b for a in self for b in other]
+        return tidy(Interval(min(corners), max(corners)))
+
+    def negated(self) -> Interval:
+        """Return where numbers of the other sign lie."""
+        return Interval(-self.high, -self.low)
+
+    def magnitude(self) -> Interval:
+        """Return where absolute values lie."""
+        least = max(self.low, -self.high, 0.0)
+        return Interval(least, max(abs(self.low), abs(self.high)))
+
 
 ANYTHING = Interval()
+
+
+def tidy(found: Interval) -> Interval:
+    """Return an interval; all numbers if one of its ends is none."""
+    return ANYTHING if math.isnan(found.low) or math.isnan(found.high) else found
+
+
 _NOT_NEGATIVE = Interval(0.0)
+_PLACE = Interval(0.0, 2.0**24)
+"""Where an element stands: sizes are taken to lie below."""
 _SHARE = Interval(0.0, 1.0)
 _SIGNED_SHARE = Interval(-1.0, 1.0)
 
@@ -50,14 +81,30 @@ _TYPES = onnx.TensorProto
 _FLOATS = frozenset({_TYPES.FLOAT, _TYPES.FLOAT16, _TYPES.BFLOAT16, _TYPES.DOUBLE})
 _UNSIGNED = frozenset({_TYPES.UINT8, _TYPES.UINT16, _TYPES.UINT32, _TYPES.UINT64})
 _NARROW = frozenset({_TYPES.INT8, _TYPES.UINT8, _TYPES.INT16, _TYPES.UINT16})
+_ENDS: Mapping[int, Interval] = {
+    _TYPES.BOOL: Interval(0.0, 1.0),
+    **{
+        int(number): Interval(float(info.min), float(info.max))
+        for number in (*_NARROW, *_UNSIGNED)
+        for info in [np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(number))]
+    },
+}
+"""What truth values, and numbers of unsigned and narrow types, lie between."""
+
 _TYPE_FROM = {"Where": 1, "DequantizeLinear": 1, "CastLike": 1}
 """From which input a result has its type, if not from the first."""
+
+_MOST_EXPONENT = 700.0
+"""Exp of more is taken for infinity."""
+
+_LEAST = 1e-300
+"""The least positive number."""
 
 _MOST_WALKED = 2_000
 """How many values are looked at for one answer; beyond, nothing is known."""
 
 _ALWAYS: Mapping[str, Interval] = {
-    **dict.fromkeys(operators.NOT_NEGATIVE, _NOT_NEGATIVE),
+    **dict.fromkeys(operators.NOT_NEGATIVE - {"Exp", "Sqrt"}, _NOT_NEGATIVE),
     **dict.fromkeys(operators.SHARES, _SHARE),
     **dict.fromkeys(operators.SIGNED_SHARES, _SIGNED_SHARE),
     "LogSoftmax": Interval(high=0.0),
@@ -66,6 +113,10 @@ _ALWAYS: Mapping[str, Interval] = {
 """Results by operator, whatever they are computed from."""
 
 _ON_GRID = operators.REARRANGING | {"DequantizeLinear", "MaxPool", "Slice", "Gather"}
+
+_MAKING_WHOLE = frozenset({"Ceil", "Floor", "Round", "Sign"})
+_SUMMING = frozenset({"Add", "Mul", "Sub"})
+_KEEPING_WHOLE = _SUMMING | {"Clip", "ReduceSum", "Trilu"} | operators.VALUES_FROM.keys()
 
 _UNITING = frozenset({"Concat", "Where", "Max", "Min"})
 
@@ -92,6 +143,7 @@ class Ranges:
         self._wiring = wiring
         self._known: dict[str, Interval] = {}
         self._types: dict[str, int] = {}
+        self._sizes: dict[str, bool] = {}
         graph = wiring.model.graph
         given = {info.name for info in graph.input}  # an input with a default may be fed
         self._stored = {n: t for n, t in wiring.initializers.items() if n not in given}
@@ -105,6 +157,16 @@ class Ranges:
 
     def is_size(self, name: str) -> bool:
         """Tell whether a value follows from sizes and constants alone."""
+        if name not in self._sizes:
+            self._sizes[name] = self._follows_from(name, operators.MEASURING)
+        return self._sizes[name]
+
+    def is_stored(self, name: str) -> bool:
+        """Tell whether a value follows from constants alone, as weights do."""
+        return self._follows_from(name, ())
+
+    def _follows_from(self, name: str, measuring: Collection[str]) -> bool:
+        """Tell whether a value follows from constants, and from what some operators measure."""
         pending, seen = [name], {name}
         while pending and len(seen) < _MOST_WALKED:
             current = pending.pop()
@@ -112,7 +174,7 @@ class Ranges:
             if row is None and current not in self._stored:
                 return False
             node = None if row is None else self._wiring.nodes[row]
-            if row is None or node is None or node.op_type in operators.MEASURING:
+            if row is None or node is None or node.op_type in measuring:
                 continue
             read = self._wiring.reads[row][: 1 if node.op_type == "CastLike" else None]
             pending += [each for each in read if each not in seen]
@@ -176,25 +238,89 @@ class Ranges:
             return None
         return node
 
-    def _found(  # noqa: PLR0911  # a way for each kind of value
+    def _found(  # noqa: C901, PLR0911  # a way for each kind of value
         self, name: str, node: NodeProto | None
     ) -> Interval:
         if name in self._stored:
             return _of_tensor(self._stored[name])
         if node is None:
             row = self._wiring.makers.get(name)
-            return ANYTHING if row is None else self._always(self._wiring.nodes[row], name)
+            if row is None:
+                return _ENDS.get(self._type_of(name), ANYTHING)
+            return self._always(self._wiring.nodes[row], name)
+        if node.op_type == "DequantizeLinear":
+            grid = self.grid(name, 0)
+            return (
+                ANYTHING
+                if not isinstance(grid, Grid)
+                else Interval(float(np.min(grid.low)), float(np.max(grid.high)))
+            )
         read = [self._known.get(n, ANYTHING) for n in node.input]
         if node.op_type in {"IsNaN", "IsInf"}:
             return _SHARE if self.grid(node.input[0], 0) is None else Interval(0.0, 0.0)
         if node.op_type == "Gather" and (size := self._size(node)) is not None:
             return Interval(size, size)
         if name != node.output[0] and node.op_type != "Split":
-            return _NOT_NEGATIVE if node.op_type in {"MaxPool", "TopK"} else ANYTHING  # places
+            return _PLACE if node.op_type in {"MaxPool", "TopK"} else ANYTHING
         if node.op_type == "Dropout" and any(node.input[2:3]):
             return ANYTHING  # it may be in training
+        if node.op_type == "Sub" and self._is_most_of(node.input[1], node.input[0]):
+            return Interval(-math.inf, 0.0)  # a row less its largest element
+        if node.op_type in {"ConvInteger", "MatMulInteger"}:
+            return self._integer_product(node, read)
         interval = _computed(node, read)
         return self._as_whole(name, node, interval) if self.is_whole(name) else interval
+
+    def _integer_product(self, node: NodeProto, read: Sequence[Interval]) -> Interval:
+        """Return what a product of codes is, if the model holds the second factor."""
+        weight = self._wiring.initializers.get(node.input[1])
+        if weight is None or not weight.dims:
+            return ANYTHING
+        is_conv = node.op_type == "ConvInteger"
+        dims = weight.dims[1:] if is_conv else weight.dims[-2:][:1]
+        depth = Interval(0.0, float(math.prod(dims)))
+        factors = [
+            read[slot].minus(read[slot + 2]) if any(node.input[slot + 2 : slot + 3]) else read[slot]
+            for slot in (0, 1)
+        ]
+        return factors[0].times(factors[1]).times(depth)
+
+    def _is_most_of(self, name: str, of: str) -> bool:
+        """Tell whether a value is the largest of another, along some axes."""
+        row = self._wiring.makers.get(name)
+        node = None if row is None else self._wiring.nodes[row]
+        return node is not None and node.op_type == "ReduceMax" and node.input[0] == of
+
+    def is_integral(self, name: str) -> bool:
+        """Tell whether floats are whole numbers, as far as the nodes before them tell."""
+        pending, seen = [name], {name}
+        while pending and len(seen) < _MOST_WALKED:
+            current = pending.pop()
+            node, stored = self._maker(current), self._stored.get(current)
+            low, high = self[current]
+            if (low == high and low % 1 == 0) or (stored is not None and _holds_whole(stored)):
+                continue
+            if node is None or stored is not None:
+                return False
+            if node.op_type == "DequantizeLinear":
+                grid = self.grid(current, 0)
+                if not isinstance(grid, Grid) or np.any(np.asarray(grid.step) % 1):
+                    return False
+            elif node.op_type in _KEEPING_WHOLE and not self._is_cast_of_whole(node):
+                slots = operators.VALUES_FROM.get(node.op_type, range(len(node.input)))
+                read = [name for slot, name in enumerate(node.input) if name and slot in slots]
+                pending += [each for each in read if each not in seen]
+                seen.update(read)
+            elif node.op_type not in _MAKING_WHOLE | {"Cast"}:
+                return False
+        return not pending
+
+    def _is_cast_of_whole(self, node: NodeProto) -> bool:
+        return node.op_type == "Cast" and self._type_of(node.input[0]) not in {0, *_FLOATS}
+
+    def is_truth(self, name: str) -> bool:
+        """Tell whether a value is true or false."""
+        return self._type_of(name) == _TYPES.BOOL
 
     def is_whole(self, name: str) -> bool:
         """Tell whether a value holds whole numbers, or may."""
@@ -227,6 +353,8 @@ class Ranges:
             return int(to.i)
         if node.op_type in operators.PLACES:
             return int(_TYPES.INT64)
+        if node.op_type in operators.PREDICATES | {"IsInf", "IsNaN"}:
+            return int(_TYPES.BOOL)
         read = node.input[_TYPE_FROM.get(node.op_type, 0) :][:1]
         return str(read[0]) if read and read[0] else 0
 
@@ -238,6 +366,8 @@ class Ranges:
         least = 0.0 if kind in _UNSIGNED else -_SMALL
         if not least <= found.low <= found.high <= _SMALL or kind in _NARROW:
             is_share = found in {_SHARE, Interval(0.0, 0.0), Interval(1.0, 1.0)}
+            if node.op_type == "Cast" and found.low >= 0 and kind not in _NARROW:
+                return Interval(math.floor(found.low))  # what lies beyond the type is undefined
             return found if is_share else ANYTHING
         return Interval(math.floor(found.low), math.ceil(found.high))
 
@@ -258,6 +388,14 @@ class Ranges:
     def _always(node: NodeProto, name: str) -> Interval:
         is_standard = not canonical_domain(node.domain) and name == node.output[0]
         return _ALWAYS.get(node.op_type, ANYTHING) if is_standard else ANYTHING
+
+
+def _holds_whole(tensor: onnx.TensorProto) -> bool:
+    """Tell whether all that is stored is whole, as far as it is small enough to be read."""
+    values = small_values(tensor)
+    if values is None or values.dtype.kind not in "iuf":
+        return False
+    return bool((values == np.floor(values)).all())
 
 
 def _of_tensor(tensor: onnx.TensorProto) -> Interval:
@@ -291,8 +429,7 @@ def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
             high = min(p.high for p in parts)
         return Interval(low, high)
     rule = _RULES.get(node.op_type)
-    found = ANYTHING if rule is None else rule(node, read)
-    return ANYTHING if math.isnan(found.low) or math.isnan(found.high) else found
+    return ANYTHING if rule is None else tidy(rule(node, read))
 
 
 def _clipped(node: NodeProto, read: Sequence[Interval]) -> Interval:
@@ -336,7 +473,36 @@ def _quotient(_: NodeProto, read: Sequence[Interval]) -> Interval:
 
 def _reduced_sum(_: NodeProto, read: Sequence[Interval]) -> Interval:
     low, high = read[0]
-    return Interval(0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
+    return Interval(low if low >= 0 else -math.inf, high if high <= 0 else math.inf)
+
+
+def _monotonic(function: Callable[[float], Any], read: Sequence[Interval]) -> Interval:
+    """Return what a function that never falls makes of an interval."""
+    with np.errstate(all="ignore"):
+        low, high = (float(function(end)) for end in read[0])
+    return Interval(low, high)
+
+
+def _masked(_: NodeProto, read: Sequence[Interval]) -> Interval:
+    """BitwiseAnd: a number that is not negative lets no bit through that it has not."""
+    most = min((each.high for each in read if each.low >= 0), default=math.inf)
+    return ANYTHING if math.isinf(most) else Interval(0.0, most)
+
+
+def _remainder(node: NodeProto, read: Sequence[Interval]) -> Interval:
+    """Mod: from zero on, where it has the sign of a positive divisor."""
+    number, divisor = read[:2]
+    stated = attribute(node, "fmod")
+    if divisor.low <= 0 or math.isinf(divisor.high):
+        return ANYTHING
+    is_positive = number.low >= 0 or stated is None or not stated.i
+    return Interval(0.0 if is_positive else -divisor.high, divisor.high)
+
+
+def _exponential(_: NodeProto, read: Sequence[Interval]) -> Interval:
+    """Exp: it is never zero; where it is rounded to zero, that is a behaviour of its own."""
+    low, high = (math.exp(min(end, _MOST_EXPONENT)) for end in read[0])
+    return Interval(max(low, _LEAST), high if read[0].high <= _MOST_EXPONENT else math.inf)
 
 
 def _counted(_: NodeProto, read: Sequence[Interval]) -> Interval:
@@ -375,14 +541,19 @@ _RULES: Mapping[str, Callable[[NodeProto, Sequence[Interval]], Interval]] = {
     "Neg": lambda _, read: Interval(-read[0].high, -read[0].low),
     "Add": lambda _, read: Interval(read[0].low + read[1].low, read[0].high + read[1].high),
     "Sub": lambda _, read: Interval(read[0].low - read[1].high, read[0].high - read[1].low),
-    "Floor": lambda _, read: Interval(read[0].low - 1, read[0].high),
-    "Ceil": lambda _, read: Interval(read[0].low, read[0].high + 1),
-    "Round": lambda _, read: Interval(read[0].low - 1, read[0].high + 1),
+    "Floor": lambda _, read: _monotonic(np.floor, read),
+    "Ceil": lambda _, read: _monotonic(np.ceil, read),
+    "Round": lambda _, read: _monotonic(np.round, read),
+    "Sqrt": lambda _, read: _monotonic(np.sqrt, [Interval(max(read[0].low, 0.0), read[0].high)]),
+    "Log": lambda _, read: _monotonic(np.log, [Interval(max(read[0].low, 0.0), read[0].high)]),
+    "Mod": _remainder,
+    "BitwiseAnd": _masked,
     "Mul": _product,
     "Pow": _power,
     "Div": _quotient,
     "Clip": _clipped,
     "ReduceSum": _reduced_sum,
+    "Exp": _exponential,
     "Range": _counted,
     "Cast": _cast,
     **dict.fromkeys(operators.COMPARISONS, _compared),

@@ -146,6 +146,8 @@ class Sight:
         numbers: How many different numbers it gave, of a thousand at most.
         low: The least of them; None if there is none.
         high: The largest.
+        reached: How many behaviours of its operators, in either model, some run showed.
+        possible: How many there are that can be reached.
     """
 
     place: str
@@ -153,6 +155,8 @@ class Sight:
     numbers: int
     low: float | None = None
     high: float | None = None
+    reached: int = 0
+    possible: int = 0
 
 
 @keys("... -places -case -roundings")
@@ -198,6 +202,16 @@ class LocalJudgement:
         if self.judged == 1:
             return "the changed place gives the same by itself"
         return f"each of {self.judged:,} changed places gives the same by itself"
+
+    @property
+    def evidence(self) -> str:
+        """How much of what the operators may do there was seen; "" if none of them bends."""
+        reached, possible = (sum(counts) for counts in zip(*self._behaviours, strict=True))
+        return f", {reached:,} of {possible:,} behaviours seen" if possible else ""
+
+    @property
+    def _behaviours(self) -> list[tuple[int, int]]:
+        return [(sight.reached, sight.possible) for sight in self.sights] or [(0, 0)]
 
 
 GIGABYTE = 10**9

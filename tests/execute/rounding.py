@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from dplcli.verify.apart import in_bf16
 from dplcli.verify.check import Execution
-from dplcli.verify.cuts import in_bf16
 from dplcli.verify.engines import Session
 from dplcli.verify.model import model_of
 from dplcli.verify.values import ModelSource

@@ -166,7 +166,7 @@ def test_counterexample_is_as_small_as_it_gets() -> None:
         "made_up (float x) => (float made_1) <float c = {-1}> "
         "{ made_0 = Mul (x, c) made_1 = Relu (made_0) }"
     )
-    assert trial.reason == "made_1 is -0 instead of 2.5"
+    assert trial.reason == "made_1 is -0.5 instead of 0"
 
 
 @pytest.mark.long

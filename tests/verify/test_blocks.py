@@ -326,7 +326,7 @@ def test_interrupted_check_goes_on(
     [
         (None, ""),
         ("model.layers.1.mlp.up_proj.weight", "layers.1.mlp.up_proj"),
-        ("model.embed_tokens.weight", "rows differ that no input chose"),
+        ("model.embed_tokens.weight", "Gather '/embed', fed drawn values"),
     ],
 )
 def test_weights_elsewhere_are_told_by_what_they_hold(

@@ -1,12 +1,17 @@
 """Distances and tolerances, element by element."""
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
+import onnx.parser
 import pytest
 
 from dplcli.verify.check import Check
-from dplcli.verify.compare import Facts, Judge, derive_tolerance
-from dplcli.verify.values import Leaf
+from dplcli.verify.compare import Facts, Judge, derive_tolerance, measure_limits
+from dplcli.verify.run import Runner
+from dplcli.verify.values import Leaf, ModelSource
 from dplcli.verify.verdict import OutputComparison
 
 JUDGE = Judge(Check(), Facts(), 0)
@@ -195,3 +200,16 @@ def test_given_tolerance_replaces_the_derived_one_alone() -> None:
 
     assert given.atol == 0.5
     assert given.rtol == pytest.approx(1.2e-4, rel=0.05)
+
+
+def test_a_square_moves_by_its_rounding_alone() -> None:
+    """The exponent is meant as it stands: a negative number has no power of 2.0000001."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[4] x) => (float[4] y) <float two = {2.0}> { y = Pow (x, two) }""")
+    source = ModelSource(Path("m.onnx"), content=model.SerializeToString())
+    create = partial(Runner, level="disable")
+    feeds = {0: {"x": np.array([-3, -2, -1, -0.5], np.float32)}}
+
+    limits = measure_limits(source, feeds, {0: create(source).run(feeds[0])}, create)
+
+    assert 1e-7 < limits["y"].max_abs < 1e-3

@@ -14,7 +14,9 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.report.json import parts_of
 from dplcli.verify import Check, InputChoice
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import Range, draw, shape_of, size_plans, static_sizes, tied_sizes
+from dplcli.verify.inputs.draws import Range, draw
+from dplcli.verify.inputs.relations import static_sizes, tied_sizes
+from dplcli.verify.inputs.sizes import shape_of, size_plans
 from dplcli.verify.model import Bound, Dataflow, Port, input_domain, input_ports
 
 Save = Callable[..., Path]
@@ -158,7 +160,7 @@ def test_clipped_index_is_bounded_by_the_table() -> None:
     model = parsed(text)
     ports = {port.name: port for port in input_ports(model.graph)}
 
-    assert bounds(text, "i") == {Bound(50)}
+    assert bounds(text, "i") == {Bound(50, is_strict=False)}
     assert input_domain(Dataflow(model), ports["x"]).uses == set()
 
 
@@ -209,7 +211,7 @@ def test_index_that_is_compared_with_all_classes_is_bounded_by_their_number(
     text = CLASSES.replace("TABLE", table).replace("BODY", body).replace("SIDES", sides)
     inside = text.replace("Equal (SIDES)".replace("SIDES", sides), f"own.same ({sides})")
 
-    assert bounds(text, "i") == ({Bound(limit)} if limit else set())
+    assert bounds(text, "i") == ({Bound(limit, is_strict=False)} if limit else set())
     assert bounds(inside, "i") == bounds(text, "i")
 
 
@@ -222,7 +224,9 @@ def test_table_of_many_classes_is_read() -> None:
     table = np.arange(1_000, dtype=np.int32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(table, "t"))
 
-    assert input_domain(Dataflow(model), input_ports(model.graph)[0]).bounds == {Bound(1_000)}
+    assert input_domain(Dataflow(model), input_ports(model.graph)[0]).bounds == {
+        Bound(1_000, is_strict=False)
+    }
 
 
 @pytest.mark.parametrize(
@@ -269,7 +273,7 @@ def test_one_hot_is_bounded_by_its_depth() -> None:
     text = """g (int64[4] i) => (float[a, b] y) <int64 depth = {5}, float[2] v = {0, 1}>
     { y = OneHot (i, depth, v) }"""
 
-    assert bounds(text, "i") == {Bound(5)}
+    assert bounds(text, "i") == {Bound(5, is_strict=False)}
 
 
 def test_name_used_again_in_another_function_sets_no_bound() -> None:
@@ -408,7 +412,7 @@ def test_total_is_past_plus_present() -> None:
     """A decoder with a past gets a mask over past and present."""
     ports = [
         Port("ids", "tensor", INT64, ("batch", "seq")),
-        Port("mask", "tensor", INT64, ("batch", "total")),
+        Port("mask", "tensor", INT64, ("batch", "total"), {"total": ("past", "seq")}),
         Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
     ]
 

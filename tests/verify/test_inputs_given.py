@@ -14,11 +14,12 @@ import onnx.parser
 import pytest
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.verify import Check, VerificationResult, inputs
+from dplcli.verify import Check, VerificationResult
 from dplcli.verify.check import InputRequest
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.evidence import load_evidence
-from dplcli.verify.inputs import GivenSet, read_given
+from dplcli.verify.inputs import files
+from dplcli.verify.inputs.given import GivenSet, read_given
 from dplcli.verify.model import input_ports
 
 Save = Callable[..., Path]
@@ -510,7 +511,7 @@ def test_what_unpacks_to_far_more_is_refused_packed(
     save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, message: str
 ) -> None:
     """By its shape, or by how much larger it would be; nothing is unpacked."""
-    monkeypatch.setattr(inputs, "_MOST_UNPACKED", 1 << 25)
+    monkeypatch.setattr(files, "_MOST_UNPACKED", 1 << 25)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was unpacked"))
     bomb(tmp_path / "x.npz", (16, 1 << 20))
     path = save(f"g ({model}) => (float[A, B] y) {{ y = Relu (x) }}")

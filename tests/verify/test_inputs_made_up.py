@@ -14,13 +14,8 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import Check, InputChoice, VerificationResult
 from dplcli.verify.check import InputRequest
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import (
-    Mood,
-    Range,
-    choose_range,
-    draw,
-    find_stimulus,
-)
+from dplcli.verify.inputs import find_stimulus
+from dplcli.verify.inputs.draws import Mood, Range, choose_range, draw
 from dplcli.verify.model import Dataflow, Port, Purpose, input_domain, input_ports, purposes
 from dplcli.verify.run import Runner
 from dplcli.verify.values import Feed, ModelSource

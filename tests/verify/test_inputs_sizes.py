@@ -18,15 +18,9 @@ from benchmarks.llm import SIZES, STYLES, write
 from dplcli.verify import Check
 from dplcli.verify.check import Execution, InputRequest
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import (
-    find_stimulus,
-    fixed_sizes,
-    other_sizes,
-    related_sizes,
-    shape_of,
-    size_plans,
-    smaller_size,
-)
+from dplcli.verify.inputs import find_stimulus
+from dplcli.verify.inputs.relations import SizeTerms, fixed_sizes
+from dplcli.verify.inputs.sizes import other_sizes, shape_of, size_plans, smaller_size
 from dplcli.verify.model import Dataflow, Port, input_ports, read_model
 from dplcli.verify.values import Leaf, RunError, StoppedError
 from tests.verify.conftest import TOKENS, reference
@@ -40,6 +34,8 @@ if TYPE_CHECKING:
     from tests.verify.conftest import Save
 
 FLOAT, INT64 = 1, 7
+TOTAL = {"total": ("past", "seq")}
+"""What a graph says of a mask over past and present."""
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
 LAYOUTS = {
@@ -54,12 +50,12 @@ LAYOUTS = {
     ],
     "past": [
         Port("ids", "tensor", INT64, ("batch", "seq")),
-        Port("mask", "tensor", INT64, ("batch", "total")),
-        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
+        Port("mask", "tensor", INT64, ("batch", "total"), TOTAL),
+        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8), TOTAL),
     ],
     "past-of-one-token": [
         Port("ids", "tensor", INT64, ("batch", 1)),
-        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
+        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8), {"past + 1": ("past", 1)}),
     ],
     "two-batches": [
         Port("text", "tensor", INT64, ("texts", "seq")),
@@ -461,7 +457,9 @@ def test_mask_is_as_long_as_past_and_present(tmp_path: Path, style: str) -> None
                 dim.dim_param = names[dim.dim_param]
     onnx.save(model, path)
 
-    assert related_sizes(Dataflow(read_model(path)), input_ports(model.graph)) == {"m": ("p", "s")}
+    assert SizeTerms(Dataflow(read_model(path)), input_ports(model.graph)).related() == {
+        "m": ("p", "s")
+    }
     for feeds in reference(path).feeds.values():
         shapes = {name: np.asarray(feed).shape for name, feed in feeds.items()}
         past = shapes["past_key_values.0.key"][2]
@@ -498,7 +496,7 @@ def test_sizes_that_meet_are_related(
     path = save(f"g (float[a] a, float[b] b, float[d] d) => (float[y] y) {stored} {{ {nodes} }}")
     model = read_model(path)
 
-    assert related_sizes(Dataflow(model), input_ports(model.graph)) == related
+    assert SizeTerms(Dataflow(model), input_ports(model.graph)).related() == related
 
 
 # -- no clock -------------------------------------------------------------------------------------

@@ -43,11 +43,13 @@ class Verdict:
     Attributes:
         name: What the pair is called.
         is_same: Whether both compute the same.
+        is_missed: Whether the check is known to miss that they do not.
         lines: Their texts.
     """
 
     name: str
     is_same: bool
+    is_missed: bool
     lines: tuple[str, ...]
 
     def models(self) -> tuple[ModelProto, ModelProto]:
@@ -138,7 +140,8 @@ def pairs() -> Iterator[Verdict]:
     for block in text.removeprefix("== ").split("\n== "):
         title, *lines = block.splitlines()
         name, said = title.split(": ", 1)
-        yield Verdict(name, said.startswith("same"), tuple(lines))
+        word = said.partition(";")[0]
+        yield Verdict(name, word == "same", word == "missed", tuple(lines))
 
 
 _QUICK = 18
@@ -148,7 +151,12 @@ _QUICK = 18
 @pytest.mark.parametrize(
     "pair",
     [
-        pytest.param(pair, id=pair.name, marks=pytest.mark.long if number >= _QUICK else ())
+        pytest.param(
+            pair,
+            id=pair.name,
+            marks=[pytest.mark.long] * (number >= _QUICK)
+            + [pytest.mark.xfail(reason="missed", strict=True)] * pair.is_missed,
+        )
         for number, pair in enumerate(pairs())
     ],
 )
