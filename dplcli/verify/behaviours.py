@@ -364,6 +364,8 @@ def _cast(call: Call) -> Iterator[Piece]:
     before, after = call.types[0], _target(call)
     if before is None or after is None or "O" in (before.kind, after.kind):
         return
+    if before.kind == "b" == after.kind:
+        return  # exporters leave such casts behind: nothing becomes of them
     if before.kind == "b":
         yield from _truth(0)(call)
     elif after.kind == "b":
