@@ -4,9 +4,9 @@ Random numbers of one size say little. Graphs part at ties, at zero, at the boun
 far from zero, and where a whole row is one number. So there are several manners, each a group of
 numbers from which elements are drawn as they are for a place (:mod:`dplcli.verify.search`):
 
-- *mixed*: plain numbers, and beside them those of *ties* and *bounds*;
+- *mixed*: plain numbers, and beside them those of *bounds*;
 - *ties*: few numbers, halves among them, so that many are equal;
-- *bounds*: on and beside the constants that the graph holds;
+- *bounds*: on and beside the constants that the graph holds, and ties;
 - *wide*: from tiny to large;
 - *flat*: each row one number;
 - *tiny*: near zero, as far as the smallest constant that the graph holds;
@@ -18,14 +18,12 @@ numbers from which elements are drawn as they are for a place (:mod:`dplcli.veri
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
-import ml_dtypes
 import numpy as np
 
-from dplcli.verify.behaviours import is_whole_type
+from dplcli.verify.behaviours import is_whole_type, number_info
 from dplcli.verify.search import AS_SEEN, Wanted, drawn_for
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ ODDITIES: tuple[Oddity, ...] = ("edges", "nan", "inf", "zero_sign")
 
 _TIES = tuple(number / 2 for number in range(-5, 6))
 _SHARES = (0.0, -0.0, 0.1, -0.3, 1.0, -1.0, 4.0)
-_TINY, _LARGE_HALF = 2.0**-20, 16.0
+_TINY = 2.0**-20
 _LEAST_POWER, _MOST_POWER = -30, 62
 _PLAIN = (0.7, -0.4, 1.3, -1.6)
 _ELEMENTS, _ROWS = 2, 1
@@ -57,26 +55,20 @@ def draw(name: str, like: Array, spec: DrawSpec, manner: Manner, wide: float = m
         manner: How to draw.
         wide: The largest magnitude of floats in a wide manner.
     """
-    if like.dtype.kind not in "iubOUS" and like.dtype.itemsize < np.dtype(np.float32).itemsize:
-        wide = min(wide, _LARGE_HALF)  # products overflow soon
-    if is_whole_type(like.dtype) and spec.never_zero:  # the lowest number by -1 ends the process
-        least = int(ml_dtypes.iinfo(like.dtype).min)  # type: ignore[no-untyped-call]
-        spec = replace(spec, low=max(spec.low, least + 1))
-    number = _ROWS if manner == "flat" else _ELEMENTS
-    values = _drawn(f"{manner} {name}", like, spec, _group(like, spec, manner, wide), number)
+    numbers = _numbers(like, spec, manner, wide)
+    # In a wide manner, numbers of half precision are drawn as small as for a place.
+    every = frozenset[float]() if manner == "wide" else frozenset(numbers)
+    wanted = Wanted([numbers], most=math.inf, beyond=every)
+    which = _ROWS if manner == "flat" else _ELEMENTS
+    values = drawn_for(wanted, {name: like}, {name: spec}, which)[name]
     if manner != "mixed":
         return values
-    others = _drawn(f"others {name}", like, spec, (*_TIES, *spec.constants), number)
+    others = draw(f"others {name}", like, spec, "bounds")
     half = np.random.default_rng(crc32(name.encode())).integers(0, 2, like.shape)
     return np.asarray(np.where(half, values, others))
 
 
-def _drawn(name: str, like: Array, spec: DrawSpec, group: tuple[float, ...], number: int) -> Array:
-    wanted = Wanted([group], most=math.inf, beyond=frozenset(group))
-    return drawn_for(wanted, {name: like}, {name: spec}, number)[name]
-
-
-def _group(like: Array, spec: DrawSpec, manner: Manner, wide: float) -> tuple[float, ...]:
+def _numbers(like: Array, spec: DrawSpec, manner: Manner, wide: float) -> tuple[float, ...]:
     """Return the numbers of a manner."""
     if manner == "edges":
         return _edges(like)
@@ -88,7 +80,7 @@ def _group(like: Array, spec: DrawSpec, manner: Manner, wide: float) -> tuple[fl
         "mixed": AS_SEEN,
         "flat": AS_SEEN,
         "ties": _TIES,
-        "bounds": spec.constants or (0.0, 1.0, -1.0),
+        "bounds": (*spec.constants, *_TIES),
         "wide": tuple(sign * power for power in powers if power <= wide for sign in (1, -1)),
         "tiny": tuple(share * least for share in _SHARES),
         "nan": (math.nan, math.nan, math.nan, *_PLAIN),
@@ -101,12 +93,12 @@ def _group(like: Array, spec: DrawSpec, manner: Manner, wide: float) -> tuple[fl
 def _edges(like: Array) -> tuple[float, ...]:
     """Return the ends of a type, half of them, and their roots: squares of these overflow."""
     if is_whole_type(like.dtype):
-        whole = ml_dtypes.iinfo(like.dtype)  # type: ignore[no-untyped-call]
+        whole = number_info(like.dtype)
         first, last = int(whole.min), int(whole.max)
         half = (first // 2, last // 2 + 1, 1 << int(whole.bits) // 2)
         return (first, first, last, last - 1, *half, -1, 0, 1, 2)
     kind = np.dtype(np.float32) if like.dtype.kind in "bOUS" else like.dtype
-    floats = ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]
+    floats = number_info(kind)
     most, least = float(floats.max), float(floats.smallest_normal)
     ends = (most, most / 2, math.sqrt(most) * 2, least, least / 4, math.sqrt(least) / 2)
     return tuple(sign * end for end in (*ends, 0.0, 1.0, 2.0, 0.5, 4.0, 1024.0) for sign in (1, -1))

@@ -338,17 +338,22 @@ def _winners(call: Call) -> Iterator[Piece]:
         yield Piece(f"of a larger operand {slot}", apart, _LEAST, _INF, draws)
 
 
+def is_whole_type(dtype: np.dtype[Any] | None) -> bool:
+    """Tell whether a type is one of whole numbers."""
+    return dtype is not None and (dtype.kind in "iu" or dtype.name.startswith(("int", "uint")))
+
+
+def number_info(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401  # ml_dtypes has no types
+    """Return the limits of a type of numbers: its `iinfo` or `finfo`, as numpy calls them."""
+    return (ml_dtypes.iinfo if is_whole_type(dtype) else ml_dtypes.finfo)(dtype)
+
+
 def ends_of(dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return the ends of a type of whole numbers; of another, infinity."""
     if not is_whole_type(dtype):
         return -_INF, _INF
-    info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
+    info = number_info(dtype)
     return float(info.min), float(info.max)
-
-
-def is_whole_type(dtype: np.dtype[Any] | None) -> bool:
-    """Tell whether a type is one of whole numbers."""
-    return dtype is not None and (dtype.kind in "iu" or dtype.name.startswith(("int", "uint")))
 
 
 def _beyond(dtype: np.dtype[Any], of: Quantity) -> Iterator[Piece]:
@@ -428,8 +433,7 @@ def _inexact(call: Call, before: np.dtype[Any], after: np.dtype[Any]) -> Iterato
 
 def _overflowing_cast(before: np.dtype[Any], after: np.dtype[Any]) -> Iterator[Piece]:
     if after.itemsize < before.itemsize or after.name == "float16":
-        most = float(ml_dtypes.finfo(after).max)  # type: ignore[no-untyped-call]
-        known = float(ml_dtypes.finfo(before).max)  # type: ignore[no-untyped-call]
+        most, known = (float(number_info(dtype).max) for dtype in (after, before))
         if most < known:
             least, large = most * _INFINITE, min(most * 1.5, known)
             yield Piece(f"beyond {most:g}", _SIZE, least, _INF, (large, -large))

@@ -856,15 +856,14 @@ def _movement(ours: Leaf, theirs: Leaf) -> Limit:
 def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -> ModelSource:
     """Return *source* with its own float weights moved in their last bits."""
     model = model_of(source)
-    sized = {n for node in model.graph.node if node.op_type in _SIZED for n in node.input}
+    kept = {n for node in model.graph.node if node.op_type in _SIZED for n in node.input}
+    # A negative number has a square, and no power of 2.0000001.
+    kept |= {node.input[1] for node in model.graph.node if node.op_type == "Pow"}
     for tensor in model.graph.initializer:
         external = tensor.data_location == onnx.TensorProto.EXTERNAL
-        if tensor.data_type not in _TYPES or external or tensor.name in sized:
+        if tensor.data_type not in _TYPES or external or tensor.name in kept:
             continue
-        values = onnx.numpy_helper.to_array(tensor)
-        if values.size == 1 and float(values.reshape(-1)[0]).is_integer():
-            continue  # it is meant so: a negative number has a square, and no power of 2.0000001
-        values = _moved(values, rng, units)
+        values = _moved(onnx.numpy_helper.to_array(tensor), rng, units)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     blocks = source.blocks and replace(source.blocks, kept=None)  # other weights give other values
     return replace(source, content=model.SerializeToString(), blocks=blocks)

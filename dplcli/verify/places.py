@@ -65,7 +65,7 @@ from dplcli.verify.values import Leaf, RunError, StoppedError, leaves_of
 from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from onnx import NodeProto
 
@@ -581,7 +581,8 @@ class _Places(CutModels):
         is_guess = not (is_sure or self.judgement.has_same_operators(place))
         if place.hides and is_near and record.shown < _SEEN:
             record.shown += self._moved(place, feeding)
-        if place.hides and is_last and record.shown < _SEEN:
+        is_luck = not is_near or (is_last and record.shown < _SEEN)
+        if place.hides and is_luck:
             return Failure("it differs before it is rounded to steps", is_drawn=is_guess)
         large = [leaf.data for leaf in feeding.expected[place.pair.original] if leaf.data.size > 1]
         if bool(large) and all(bool((data == data.flat[0]).all()) for data in large):
@@ -688,14 +689,9 @@ class _Places(CutModels):
         values, as whether a number is even and whether 4 divides it. They are never what was drawn.
         So the place looks past them. (Refinement by counterexample: E. Clarke et al., CAV 2000.)
         """
-        wider: Place | None = place
-        for _ in range(_WIDENED):
-            tied = self._tied(wider, seen) if wider is not None else []
-            if wider is None or not tied:
-                break
-            wider = self.even(self.place(place.pair, wider.without | {*tied}))
-        is_alone = len(self._tied(place, seen)) == 1 == len(place.reads)
-        if wider is None or wider is place or is_alone:
+        is_alone = len(self._tied(place)) == 1 == len(place.reads)
+        wider = None if is_alone else self._past(place, self._tied)
+        if wider is None or wider is place:
             return None
         seen = self._with_more([wider], seen)
         work = 2 * self.judgement.work(wider, seen) * _BATCH * _ROUNDS
@@ -712,18 +708,27 @@ class _Places(CutModels):
             return None
         return wider
 
-    def _tied(self, place: Place, seen: Feeding) -> list[str]:
-        """Return what a place reads that nodes make and that hangs together with what it reads."""
-        fed = self._with_more([place], seen).feeds
-        return [
-            name
-            for name in place.reads
-            if name in self.order
-            and (
-                (isinstance(array := fed.get(name), np.ndarray) and array.dtype.kind == "b")
-                or self.follows(name, frozenset(place.reads) - {name})
-            )
-        ]
+    def _past(self, place: Place | None, tied: Callable[[Place], set[str]]) -> Place | None:
+        """Return a place that looks past some of what it reads, a few times; None if none can."""
+        for _ in range(_WIDENED):
+            if place is None or not (names := tied(place)):
+                break
+            place = self.even(self.place(place.pair, place.without | names))
+        return place
+
+    def _tied(self, place: Place) -> set[str]:
+        """Return what a place reads that nodes make and that hangs together with other values."""
+        made = {name for name in place.reads if name in self.order}
+        return {n for n in made if self.ranges[0].is_truth(n)} | self._following(place)
+
+    def _following(self, place: Place) -> set[str]:
+        """Return what a place reads that follows from something else that it reads."""
+        reads = frozenset(place.reads)
+        return {n for n in reads if n in self.order and self.follows(n, reads - {n})}
+
+    def _told(self, place: Place) -> set[str]:
+        """Return the truth values that a place reads and that follow from what else it reads."""
+        return {name for name in self._following(place) if self.ranges[0].is_truth(name)}
 
     def _searched(
         self, place: Place, seen: Feeding, specs: Mapping[str, DrawSpec]
@@ -903,15 +908,13 @@ class _Places(CutModels):
         kinds: dict[object, Pair] = {}
         for narrow in places:
             kind, sight = self._kind(narrow), self.records[narrow.pair.candidate].seen
-            is_shown, is_joined = (
-                len(sight.numbers) >= _TELLING,
-                self.records[narrow.pair.candidate].is_joined,
-            )
+            is_joined = self.records[narrow.pair.candidate].is_joined
+            is_shown = len(sight.numbers) >= _TELLING
             is_known = kind in kinds and is_shown and not narrow.branches and not is_joined
             if is_known and self.judgement.has_same_constants(narrow):
                 self.records[narrow.pair.candidate].alike = kinds[kind]
                 continue
-            if not (place := self._untied(self.even(narrow))):
+            if not (place := self._past(self.even(narrow), self._told)):
                 continue
             kinds.setdefault(kind, narrow.pair)
             work = self.judgement.work(place, seen) * (1 + len(self._ways(place)))
@@ -925,21 +928,6 @@ class _Places(CutModels):
             else:
                 together[count].append(place)
         yield from ((some, count) for count, some in together.items())
-
-    def _untied(self, place: Place | None) -> Place | None:
-        """Return a place that looks past truth values which follow from what else it reads."""
-        for _ in range(_WIDENED):
-            tied = {
-                name
-                for name in (place.reads if place else ())
-                if name in self.order
-                and self.ranges[0].is_truth(name)
-                and self.follows(name, frozenset(place.reads if place else ()) - {name})
-            }
-            if place is None or not tied:
-                break
-            place = self.even(self.place(place.pair, place.without | tied))
-        return place
 
     def _kind(self, place: Place) -> object:
         """Return what two places share that differ in weights alone."""

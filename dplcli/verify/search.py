@@ -1,4 +1,4 @@
-"""Draws that go after what no run of a place showed yet.
+"""Draws: a few for all places, then those that go after what no run of a place showed yet.
 
 Each piece of an operator says which numbers reach it where the operator reads them directly
 (:mod:`dplcli.verify.behaviours`). Numbers are drawn from those of all pieces that are missing, and
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-import ml_dtypes
 import numpy as np
 
 from dplcli.shapes.terms import Term
+from dplcli.verify.behaviours import is_whole_type, number_info
 from dplcli.verify.experiment import MOST_TURNS
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Search:
         wanted_rows = [*dict.fromkeys(row for each in rows for row in each)]
         is_first = not self._number
         is_text = any(like.dtype.kind in "OUS" for like in self._likes.values())
-        known = (self._covered.met, self._covered.tables[0], self._replays, self._beside)
+        known = (self._covered.met, *self._covered.tables, self._replays, self._beside)
         may_bend = is_text or any(known)
         if not self._likes or not ((is_first and may_bend) or missing or wanted_rows):
             return []
@@ -214,7 +214,8 @@ class Search:
         ]
         large_held = dict.fromkeys(abs(number) for number in held if abs(number) > _PLAIN)
         beyond = [(n * 1.5, n * 2, n * -1.5, n * -2) for n in large_held]  # as of a mask
-        aimed = tuple(number for number in finite if number in {*asked})
+        is_asked = {*asked}.__contains__
+        aimed = tuple(filter(is_asked, finite))
         groups = [
             tuple(finite) or (0.0, 1.0),
             tuple(ties),  # one step of a few elements is rounding: many have to be ties
@@ -336,8 +337,8 @@ class _Draw:
             values = self.rng.normal(size=self.of_rows()) * (self.spec.scale / 2)
             values = np.broadcast_to(values, shape)
         elif len(self.group) > 1:
-            info = ml_dtypes.finfo(self.like.dtype)  # type: ignore[no-untyped-call]
-            may_move = self.chance(_ODD_ONES) & (np.abs(values) < float(info.max) / 2)
+            most_moved = float(number_info(self.like.dtype).max) / 2
+            may_move = self.chance(_ODD_ONES) & (np.abs(values) < most_moved)
             with np.errstate(over="ignore", invalid="ignore"):
                 moved = values * (1 + self.rng.normal(size=shape) * _MOVED)
             values = np.where(may_move, moved, values)
@@ -361,16 +362,15 @@ class _Draw:
         if rows := [row for row in self.wanted.rows if low <= row <= high]:
             return _cycled(rows, self.like, self.number)
         shape, few = self.like.shape, (0, 2) if self.number % 2 else (-1, 2)
-        group = self.group
-        numbers: Sequence[int] = [int(n) for n in group if math.isfinite(n)]
+        numbers: Sequence[int] = [int(n) for n in self.group if math.isfinite(n)]
         numbers = numbers or self._any_of(low, high)
-        if self.spec.axis and group:
+        if self.spec.axis and self.group:
             numbers = [n for n in numbers if low <= n <= high] or [*range(min(high + 1, _FEW_ROWS))]
         chosen = np.broadcast_to(self.rng.integers(0, len(numbers), self.of_rows()), shape)
         values = np.array([numbers[int(at)] for at in np.ravel(chosen)], dtype=object).reshape(
             shape
         )
-        if self.of_rows() == shape and (len(group) > 1 or self.number % 2):
+        if self.of_rows() == shape and (len(self.group) > 1 or self.number % 2):
             values = values + self.rng.integers(-1, 2, shape).astype(object)
         if self.beside is not None:
             near = self.beside.astype(object) + self.rng.integers(*few, shape).astype(object)
@@ -391,10 +391,11 @@ class _Draw:
 
     def _ends(self) -> tuple[int, int]:
         """Return the least and the largest whole number that there can be."""
-        info = ml_dtypes.iinfo(self.like.dtype)  # type: ignore[no-untyped-call]
-        spec = self.spec
+        info, spec = number_info(self.like.dtype), self.spec
         most = int(info.max) if self.wanted.wraps else math.isqrt(int(info.max)) // 2
-        low, high = (0, MOST_TURNS) if spec.is_turns else (max(int(info.min), -most - 1), most)
+        # The lowest number, divided by -1, ends the process, as anything does, divided by 0.
+        least = int(info.min) + spec.never_zero
+        low, high = (0, MOST_TURNS) if spec.is_turns else (max(least, -most - 1), most)
         low = max(low, math.ceil(spec.low)) if math.isfinite(spec.low) else low
         high = min(high, math.floor(spec.high)) if math.isfinite(spec.high) else high
         return (max(low, -spec.axis), min(high, spec.axis - 1)) if spec.axis else (low, high)
@@ -443,7 +444,7 @@ def _drawn(draw_: _Draw) -> Array:
     if like.dtype.kind == "b":
         # By chance, not in turn: else truth values would keep step with the numbers beside them.
         return draw_.chance(float(draw_.rng.choice((0.0, 1.0, _HALF, _HALF, _HALF, _HALF))))
-    if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
+    if is_whole_type(like.dtype):
         return draw_.whole()
     return draw_.floats()
 
@@ -484,8 +485,7 @@ def climbed(
         if isinstance(value, np.ndarray) and value.dtype.kind == "f" and spec.grid is None:
             with np.errstate(all="ignore"):
                 new = value.astype(np.float64) * factor + steps * distance
-                info = ml_dtypes.finfo(value.dtype)  # type: ignore[no-untyped-call]
-                most = min(_FARTHEST, float(info.max))
+                most = min(_FARTHEST, float(number_info(value.dtype).max))
                 low, high = max(spec.low, -most), min(spec.high, most)
                 moved[name] = np.asarray(np.clip(new, low, high).astype(value.dtype))
     return moved

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from zlib import crc32
 
-import ml_dtypes
 import numpy as np
 import onnx
 
 from dplcli.errors import UsageError, VerificationError
+from dplcli.verify.behaviours import number_info
 from dplcli.verify.inputs.sizes import shape_of
 from dplcli.verify.model import Domain, Port, Purpose
 from dplcli.verify.values import Array, Feed
@@ -103,7 +103,7 @@ def asked_range(port: Port, low: float, high: float) -> Range:
     wanted = onnx.helper.tensor_dtype_to_np_dtype(port.dtype)
     least, most = 0, 1
     if wanted.kind != "b":
-        info = ml_dtypes.iinfo(wanted)  # type: ignore[no-untyped-call]
+        info = number_info(wanted)
         least, most = max(int(info.min), -_MOST_EXACT), min(int(info.max), _MOST_EXACT)
     if low != int(low) or high != int(high) or low < least or high > most:
         raise UsageError(
