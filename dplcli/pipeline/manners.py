@@ -4,9 +4,9 @@ Random numbers of one size say little. Graphs part at ties, at zero, at the boun
 far from zero, and where a whole row is one number. So there are several manners, each a group of
 numbers from which elements are drawn as they are for a place (:mod:`dplcli.verify.search`):
 
-- *mixed*: plain numbers, and beside them those of *bounds*;
+- *mixed*: plain numbers, and beside them those of *ties* and *bounds*;
 - *ties*: few numbers, halves among them, so that many are equal;
-- *bounds*: on and beside the constants that the graph holds, and ties;
+- *bounds*: on and beside the constants that the graph holds;
 - *wide*: from tiny to large;
 - *flat*: each row one number;
 - *tiny*: near zero, as far as the smallest constant that the graph holds;
@@ -18,6 +18,7 @@ numbers from which elements are drawn as they are for a place (:mod:`dplcli.veri
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
@@ -55,17 +56,23 @@ def draw(name: str, like: Array, spec: DrawSpec, manner: Manner, wide: float = m
         manner: How to draw.
         wide: The largest magnitude of floats in a wide manner.
     """
+    which = _ROWS if manner == "flat" else _ELEMENTS
     numbers = _numbers(like, spec, manner, wide)
     # In a wide manner, numbers of half precision are drawn as small as for a place.
-    every = frozenset[float]() if manner == "wide" else frozenset(numbers)
-    wanted = Wanted([numbers], most=math.inf, beyond=every)
-    which = _ROWS if manner == "flat" else _ELEMENTS
-    values = drawn_for(wanted, {name: like}, {name: spec}, which)[name]
+    every = () if manner == "wide" else numbers
+    values = _drawn(
+        f"{manner} {name}", like, spec, Wanted([numbers], beyond=frozenset(every)), which
+    )
     if manner != "mixed":
         return values
-    others = draw(f"others {name}", like, spec, "bounds")
+    close = (*_TIES, *spec.constants)
+    others = _drawn(f"others {name}", like, spec, Wanted([close], beyond=frozenset(close)), which)
     half = np.random.default_rng(crc32(name.encode())).integers(0, 2, like.shape)
     return np.asarray(np.where(half, values, others))
+
+
+def _drawn(key: str, like: Array, spec: DrawSpec, wanted: Wanted, which: int) -> Array:
+    return drawn_for(replace(wanted, most=math.inf), {key: like}, {key: spec}, which)[key]
 
 
 def _numbers(like: Array, spec: DrawSpec, manner: Manner, wide: float) -> tuple[float, ...]:
@@ -80,7 +87,7 @@ def _numbers(like: Array, spec: DrawSpec, manner: Manner, wide: float) -> tuple[
         "mixed": AS_SEEN,
         "flat": AS_SEEN,
         "ties": _TIES,
-        "bounds": (*spec.constants, *_TIES),
+        "bounds": spec.constants or (0.0, 1.0, -1.0),
         "wide": tuple(sign * power for power in powers if power <= wide for sign in (1, -1)),
         "tiny": tuple(share * least for share in _SHARES),
         "nan": (math.nan, math.nan, math.nan, *_PLAIN),

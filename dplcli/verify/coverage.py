@@ -172,7 +172,7 @@ class PlaceCoverage:
     Attributes:
         met: The pieces met so far.
         tables: Of each model, the tables, by node and operand.
-        runs: How often each model ran.
+        runs: How often each model was watched.
     """
 
     met: dict[PieceKey, Met] = field(default_factory=dict)
@@ -181,10 +181,9 @@ class PlaceCoverage:
     _rows: dict[tuple[int, str], list[int]] | None = None
 
     def is_open(self, side: int) -> bool:
-        """Count a run of one model, and tell whether it may show something that none has shown."""
-        self.runs[side] += 1
+        """Tell whether a run of one model may show something that none has shown."""
         return (
-            self.runs[side] <= _FIRST_RUNS
+            self.runs[side] < _FIRST_RUNS
             or any(met.distance and self._is_asked(key) for key, met in self.met.items())
             or bool(self.missing_rows())
         )

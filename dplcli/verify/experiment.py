@@ -123,7 +123,7 @@ class Experiment:
 
     Attributes:
         coverage: What runs showed of the operators of each place, by the candidate's value.
-        axes: How long the axis is that a value chooses from, by the original's name.
+        axes: How long the axis is that a value chooses from, by model and name.
 
     Args:
         models: The two models, with their cuts, which may change.
@@ -132,7 +132,7 @@ class Experiment:
     def __init__(self, models: CutModels) -> None:
         self._models = models
         self.coverage: dict[str, PlaceCoverage] = defaultdict(PlaceCoverage)
-        self.axes: dict[str, int] = {}
+        self.axes: dict[tuple[int, str], int] = {}
         self._tables: dict[str, Array] = {}
 
     def run(
@@ -278,6 +278,8 @@ class Experiment:
         ]
         if not places:
             return
+        for place in places:
+            self.coverage[place.pair.candidate].runs[side.place] += 1
         if _has_half(model_of(ran.source)):  # to ask for inner values rounds them: run it again
             source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
             try:
@@ -292,7 +294,7 @@ class Experiment:
                 owners[row].append(place)
         known = self._known(side)
         for call in calls_of(model_of(ran.source), arrays, partial(self.table, side)):
-            self._note_axis(call)
+            self._note_axis(side, call)
             maker = side.wiring.makers.get(name_of(call.node))
             for place in owners[maker] if maker is not None else ():
                 self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
@@ -300,11 +302,12 @@ class Experiment:
         if len(places) == 1 and places[0].branches and is_small:
             self._watch_bodies(side, self.coverage[places[0].pair.candidate], ran)
 
-    def _note_axis(self, call: Call) -> None:
+    def _note_axis(self, side: CutSide, call: Call) -> None:
         """Note how long the axis is in which a node says where an element stands."""
         if call.node.op_type in {"ArgMax", "ArgMin"} and np.ndim(call.values[0]):
-            name, size = name_of(call.node), np.shape(call.values[0])[int(call.number("axis", 0))]
-            self.axes[name] = max(self.axes.get(name, 0), size)
+            size = np.shape(call.values[0])[int(call.number("axis", 0))]
+            key = side.place, name_of(call.node)
+            self.axes[key] = max(self.axes.get(key, 0), size)
 
     def table(self, side: CutSide, tensor: TensorProto) -> Array | None:
         """Return what is stored, mapped where it lies in a file; None if it cannot be read so.
@@ -361,8 +364,7 @@ class Experiment:
         if array is not None and array.size and array.dtype.kind in "fiub":
             return Interval(float(array.min()), float(array.max()))
         found = ranges[name]
-        if name in self.axes:
-            axis = self.axes[name]
+        if axis := self.axes.get((side.place, name)):
             return Interval(max(found.low, -axis), min(found.high, axis - 1.0))
         if not ranges.is_size(name):
             return found

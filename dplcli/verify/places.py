@@ -666,7 +666,10 @@ class _Places(CutModels):
     ) -> tuple[Mapping[str, DrawSpec], list[Feeding]]:
         """Return what is known of the values to draw, and some draws for all places."""
         specs = draw_specs(self, self.experiment, places, seen)
-        self.experiment.axes |= {name: spec.axis for name, spec in specs.items() if spec.axis}
+        for name, spec in specs.items():
+            if spec.axis:
+                other = self.partners[name].candidate if name in self.partners else name
+                self.experiment.axes |= {(0, name): spec.axis, (1, other): spec.axis}
         drawn = general_draws(seen.feeds, specs, count)
         return specs, [Feeding(_DRAWN, fed, {}, is_drawn=True) for fed in drawn]
 
