@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from dplcli.ir.operators import CASTS, CONTROL_FLOW
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import all_nodes, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
+from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.compare import FLOATS, hides_differences
 from dplcli.verify.layers import Pair, align
 from dplcli.verify.model import (
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
     from onnx import ModelProto, NodeProto
 
-    from dplcli.verify.values import Feed
+    from dplcli.ir.model import Graph
+    from dplcli.verify.values import Array, Feed
 
     Cuts: TypeAlias = "Mapping[str, Pair] | _Fewer"
     """Values at which a model is cut, and the pairs that they are in."""
@@ -205,7 +208,10 @@ class CutModels:
         self.cuts = {pair.candidate: pair for pair in pairs}
         self.partners = {pair.original: pair for pair in pairs}
         self.order = {name: position for position, name in enumerate(self.ours.makers)}
-        self.ranges = Ranges(self.ours), Ranges(self.theirs)
+        self.ranges = tuple(
+            Ranges(side.wiring, partial(settled, model.graph))
+            for side, model in zip(self.sides, self.models, strict=True)
+        )
 
     def pairs(self) -> list[Pair]:
         """Return the pairs of values that nodes make, in the original's order."""
@@ -351,6 +357,12 @@ def truncates(node: NodeProto) -> bool:
     """Tell whether a node makes whole numbers of others."""
     to = attribute(node, "to") if node.op_type == "Cast" else None
     return to is not None and dtype_name(to.i) not in FLOATS
+
+
+def settled(graph: Graph, name: str) -> Array | None:
+    """Return the elements of a value that can only have these."""
+    value = graph.values.get(name)
+    return None if value is None else graph.model.memory(Knowledge).array(value)
 
 
 def _comparable(*sources: ModelSource) -> list[ModelProto]:

@@ -17,7 +17,6 @@ from onnx import TensorProto
 
 from dplcli.analysis.extract import cut, made_name
 from dplcli.onnx_io.convert import all_nodes, all_scopes, file_of
-from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.coverage import (
     Known,
@@ -358,11 +357,7 @@ class Experiment:
 
     def _within(self, side: CutSide, name: str) -> Interval:
         """Return within what a value of a main graph lies."""
-        graph, ranges = self._models.models[side.place].graph, self._models.ranges[side.place]
-        value = graph.values.get(name)
-        array = None if value is None else graph.model.memory(Knowledge).array(value)
-        if array is not None and array.size and array.dtype.kind in "fiub":
-            return Interval(float(array.min()), float(array.max()))
+        ranges = self._models.ranges[side.place]
         found = ranges[name]
         if axis := self.axes.get((side.place, name)):
             return Interval(max(found.low, -axis), min(found.high, axis - 1.0))

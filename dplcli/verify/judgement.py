@@ -23,6 +23,7 @@ from dplcli.ir.operators import LOOPING, UNROUNDED, WEIGHT_AXES
 from dplcli.verify import compare, float64
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
+from dplcli.verify.draw_specs import LARGE_CONSTANT
 from dplcli.verify.float64 import Exact
 from dplcli.verify.model import attribute, dtype_name
 from dplcli.verify.numbering import content_of
@@ -304,14 +305,26 @@ class Judgement:
         ours, theirs = tables
         return _UNLIKE if ours is None or theirs is None else _difference(ours, theirs)
 
-    def constants(self, place: Place) -> list[tuple[TensorProto, TensorProto]] | None:
-        """Return the constants that both parts read, in one order; None if one reads more."""
+    def has_same_weights(self, place: Place) -> bool:
+        """Tell whether both parts read equal large constants in one order."""
+        pairs = self.constants(place, LARGE_CONSTANT)
+        return pairs is not None and not any(self._difference(*pair).other for pair in pairs)
+
+    def constants(
+        self, place: Place, beyond: int = -1
+    ) -> list[tuple[TensorProto, TensorProto]] | None:
+        """Return the constants that both parts read, in one order; None if one reads more.
+
+        Args:
+            place: Where.
+            beyond: Those of more elements alone.
+        """
         ours, theirs = (
             [
                 tensor
                 for row in sorted(part.nodes)
                 for name in side.wiring.reads[row]
-                if (tensor := side.stored(name)) is not None
+                if (tensor := side.stored(name)) is not None and np.prod(tensor.dims) > beyond
             ]
             for side, part in zip(self._models.sides, place.parts, strict=True)
         )

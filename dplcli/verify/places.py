@@ -914,7 +914,7 @@ class _Places(CutModels):
             is_joined = self.records[narrow.pair.candidate].is_joined
             is_shown = len(sight.numbers) >= _TELLING
             is_known = kind in kinds and is_shown and not narrow.branches and not is_joined
-            if is_known and self.judgement.has_same_constants(narrow):
+            if is_known and self.judgement.has_same_weights(narrow):
                 self.records[narrow.pair.candidate].alike = kinds[kind]
                 continue
             if not (place := self._past(self.even(narrow), self._told)):

@@ -16,7 +16,6 @@ import onnx
 
 from dplcli.ir import operators
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.convert import decode_type
 from dplcli.verify.model import attribute, small_values
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from dplcli.analysis.extract import Wiring
     from dplcli.verify.compare import Reals
+    from dplcli.verify.values import Array
 
 
 class Interval(NamedTuple):
@@ -137,10 +137,13 @@ class Ranges:
 
     Args:
         wiring: The main graph.
+        settled: Returns the elements of a value that can only have these, as where sizes that the
+            model states are computed with; None for others.
     """
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Wiring, settled: Callable[[str], Array | None]) -> None:
         self._wiring = wiring
+        self._settled = settled
         self._known: dict[str, Interval] = {}
         self._types: dict[str, int] = {}
         self._sizes: dict[str, bool] = {}
@@ -150,9 +153,6 @@ class Ranges:
         self._stated = {
             info.name: info.type.tensor_type.elem_type
             for info in (*graph.input, *graph.value_info, *graph.output)
-        }
-        self._declared = {
-            info.name: decode_type(info.type) for info in (*graph.input, *graph.value_info)
         }
 
     def is_size(self, name: str) -> bool:
@@ -243,6 +243,9 @@ class Ranges:
     ) -> Interval:
         if name in self._stored:
             return _of_tensor(self._stored[name])
+        settled = self._settled(name)
+        if settled is not None and settled.size and settled.dtype.kind in "fiub":
+            return Interval(float(settled.min()), float(settled.max()))
         if node is None:
             row = self._wiring.makers.get(name)
             if row is None:
@@ -258,8 +261,6 @@ class Ranges:
         read = [self._known.get(n, ANYTHING) for n in node.input]
         if node.op_type in {"IsNaN", "IsInf"}:
             return _SHARE if self.grid(node.input[0], 0) is None else Interval(0.0, 0.0)
-        if node.op_type == "Gather" and (size := self._size(node)) is not None:
-            return Interval(size, size)
         if name != node.output[0] and node.op_type != "Split":
             return _PLACE if node.op_type in {"MaxPool", "TopK"} else ANYTHING
         if node.op_type == "Dropout" and any(node.input[2:3]):
@@ -370,19 +371,6 @@ class Ranges:
                 return Interval(math.floor(found.low))  # what lies beyond the type is undefined
             return found if is_share else ANYTHING
         return Interval(math.floor(found.low), math.ceil(found.high))
-
-    def _size(self, node: NodeProto) -> float | None:
-        """Return the size that a Gather picks from a Shape, if the model states it."""
-        row = self._wiring.makers.get(node.input[0])
-        shape = None if row is None else self._wiring.nodes[row]
-        place = self._known.get(node.input[1], ANYTHING)
-        if shape is None or shape.op_type != "Shape" or shape.attribute or place.low != place.high:
-            return None
-        known = self._declared.get(shape.input[0])
-        dims = () if known is None else known.shape or ()
-        at = int(place.low)
-        size = dims[at] if -len(dims) <= at < len(dims) else None
-        return float(size) if isinstance(size, int) else None
 
     @staticmethod
     def _always(node: NodeProto, name: str) -> Interval:
