@@ -112,16 +112,19 @@ class Wiring:
                     last.append(name)
         return read_later or last
 
-    def between(self, start: Container[str], end: Iterable[str]) -> set[int]:
+    def between(
+        self, start: Container[str], end: Iterable[str], known: Container[int] = ()
+    ) -> set[int]:
         """Return the nodes that compute *end* from the values of *start*, and from nothing else.
 
-        What is in both is computed, too.
+        What is in both is computed, too. Nodes that are *known*, and those before them, are not
+        among them.
         """
         rows: set[int] = set()
         makers = [self.makers.get(name) for name in end]
         while makers:
             index = makers.pop()
-            if index is None or index in rows:
+            if index is None or index in rows or index in known:
                 continue
             rows.add(index)
             makers += [self.makers.get(name) for name in self.reads[index] if name not in start]

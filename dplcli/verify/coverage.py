@@ -8,6 +8,7 @@ to each piece (:mod:`dplcli.verify.behaviours`), and which rows of its tables it
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,6 +98,12 @@ class Met:
     is_possible: bool = True
     is_inner: bool = False
 
+    @property
+    def kind(self) -> object:
+        """What it shares with the same in other nodes."""
+        form = () if self.piece.unless == "fewer" else (self.op_type, *self.form)
+        return self.piece.name, self.piece.unless, form
+
     def note(self, distance: float, fed: Mapping[str, Feed]) -> None:
         """Note how near a run came, and what that was fed."""
         if distance < self.distance or self.fed is None:
@@ -184,7 +191,7 @@ class PlaceCoverage:
         """Tell whether a run of one model may show something that none has shown."""
         return (
             self.runs[side] < _FIRST_RUNS
-            or any(met.distance and self._is_asked(key) for key, met in self.met.items())
+            or any(self.met[key].distance for key in self._asked())
             or bool(self.missing_rows())
         )
 
@@ -238,43 +245,29 @@ class PlaceCoverage:
         Args:
             made: What the nodes of each part give: other pieces are of places it was joined to.
         """
-        return [
-            key
-            for key, met in self.met.items()
-            if met.distance and key.value in made[key.side] and self._is_asked(key)
-        ]
+        return [key for key in self._asked(made) if self.met[key].distance]
 
     def count(self, made: Sequence[set[str]]) -> tuple[int, int]:
         """Return how many pieces and rows were reached, and how many have to be."""
-        pieces = [key for key in self.met if key.value in made[key.side] and self._is_asked(key)]
+        asked = self._asked(made)
         rows = sum(map(len, self._wanted_rows().values()))
         left = sum(map(len, self.missing_rows().values()))
-        total = len(pieces) + rows
-        return total - len(self.missing(made)) - left, total
+        left += sum(self.met[key].distance > 0 for key in asked)
+        total = len(asked) + rows
+        return total - left, total
 
-    def _is_asked(self, key: PieceKey) -> bool:
-        """Tell whether a piece has to be reached."""
-        met = self.met[key]
-        if not met.is_possible:
-            return False
-        if met.piece.unless == "never":
-            return True
-        ours, theirs = (self._alike(side, met) for side in (0, 1))
-        if ours and theirs and any(each.is_inner for each in (*ours, *theirs)):
-            return False  # as in a loop that is unrolled
-        count, other = len(ours), len(theirs)
-        return count != other if met.piece.unless == "alike" else count < other
-
-    def _alike(self, side: int, one: Met) -> list[Met]:
-        """Return what nodes of a model may do that is the same."""
+    def _asked(self, made: Sequence[set[str]] | None = None) -> list[PieceKey]:
+        """Return the pieces that have to be reached: some only if one model alone has them."""
+        alike: dict[object, list[list[Met]]] = defaultdict(lambda: [[], []])
+        for key, met in self.met.items():
+            if met.is_possible:
+                alike[met.kind][key.side].append(met)
         return [
-            met
+            key
             for key, met in self.met.items()
-            if key.side == side
-            and met.is_possible
-            and met.piece.name == one.piece.name
-            and met.piece.unless == one.piece.unless
-            and (one.piece.unless == "fewer" or (met.op_type, met.form) == (one.op_type, one.form))
+            if met.is_possible
+            and (made is None or key.value in made[key.side])
+            and _is_asked(met, *alike[met.kind])
         ]
 
     def _choose(self, side: int, call: Call, known: Known) -> None:
@@ -323,6 +316,16 @@ class PlaceCoverage:
             for (side, name), rows in self._wanted_rows().items()
             if (left := [row for row in rows if row not in self.tables[side][name].chosen])
         }
+
+
+def _is_asked(one: Met, ours: Sequence[Met], theirs: Sequence[Met]) -> bool:
+    """Tell whether a piece has to be reached, by what nodes of both models may do that is alike."""
+    if one.piece.unless == "never":
+        return True
+    if ours and theirs and any(each.is_inner for each in (*ours, *theirs)):
+        return False  # as in a loop that is unrolled
+    count, other = len(ours), len(theirs)
+    return count != other if one.piece.unless == "alike" else count < other
 
 
 def _is_possible(piece: Piece, call: Call, known: Known) -> bool:

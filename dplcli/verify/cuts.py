@@ -261,9 +261,8 @@ class CutModels:
         What only one part reads may depend on what the other reads. So the place looks past it, the
         last one first, and past what follows from a value that it has looked past.
         """
-        without = place.without
+        without, (ours, theirs) = place.without, place.parts
         for _ in range(_LOOKED_PAST):
-            ours, theirs = self._parts(place.pair, without)
             if any(name not in self.cuts for name in theirs.reads):
                 return None
             reads = {*ours.reads}, {self.cuts[name].original for name in theirs.reads}
@@ -275,8 +274,23 @@ class CutModels:
             past = past or {name for name in reads[0] if self.follows(name, without)}
             if not past:
                 return place if without == place.without else self.place(place.pair, without)
-            without |= {max(past, key=lambda name: self.order[name])}
+            last = max(past, key=lambda name: self.order[name])
+            without |= {last}
+            ours = self._looking_past(last, self.sides[0], ours, without)
+            theirs = self._looking_past(
+                self.partners[last].candidate, self.sides[1], theirs, without
+            )
         return None
+
+    def _looking_past(self, name: str, side: CutSide, part: Part, without: frozenset[str]) -> Part:
+        """Return a part that reads what one value that it read is made from."""
+        if name not in part.reads:
+            return part
+        cuts = self.cuts_of(side.place, without)
+        more = side.wiring.between(cuts, [name], part.nodes)
+        reads = dict.fromkeys([*part.reads, *side.wiring.entering(more, cuts)])
+        enters = [each for each in reads if each in cuts or each not in side.wiring.makers]
+        return Part(part.nodes | more, enters, part.end)
 
     def follows(self, name: str, values: frozenset[str]) -> bool:
         """Tell whether a value of the original follows from one of some."""

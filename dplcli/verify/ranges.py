@@ -147,6 +147,7 @@ class Ranges:
         self._known: dict[str, Interval] = {}
         self._types: dict[str, int] = {}
         self._sizes: dict[str, bool] = {}
+        self._constants: dict[str, bool] = {}
         graph = wiring.model.graph
         given = {info.name for info in graph.input}  # an input with a default may be fed
         self._stored = {n: t for n, t in wiring.initializers.items() if n not in given}
@@ -157,29 +158,27 @@ class Ranges:
 
     def is_size(self, name: str) -> bool:
         """Tell whether a value follows from sizes and constants alone."""
-        if name not in self._sizes:
-            self._sizes[name] = self._follows_from(name, operators.MEASURING)
-        return self._sizes[name]
+        return self._follows_from(name, operators.MEASURING, self._sizes)
 
     def is_stored(self, name: str) -> bool:
         """Tell whether a value follows from constants alone, as weights do."""
-        return self._follows_from(name, ())
+        return self._follows_from(name, (), self._constants)
 
-    def _follows_from(self, name: str, measuring: Collection[str]) -> bool:
+    def _follows_from(self, name: str, measuring: Collection[str], known: dict[str, bool]) -> bool:
         """Tell whether a value follows from constants, and from what some operators measure."""
         pending, seen = [name], {name}
-        while pending and len(seen) < _MOST_WALKED:
+        while pending and len(seen) < _MOST_WALKED and name not in known:
             current = pending.pop()
             row = self._wiring.makers.get(current)
-            if row is None and current not in self._stored:
-                return False
-            node = None if row is None else self._wiring.nodes[row]
-            if row is None or node is None or node.op_type in measuring:
-                continue
-            read = self._wiring.reads[row][: 1 if node.op_type == "CastLike" else None]
-            pending += [each for each in read if each not in seen]
-            seen.update(read)
-        return not pending
+            is_given = row is None and current not in self._stored
+            if is_given or known.get(current) is False:
+                known[name] = False
+            elif row is not None and self._wiring.nodes[row].op_type not in measuring:
+                is_like = self._wiring.nodes[row].op_type == "CastLike"
+                read = self._wiring.reads[row][: 1 if is_like else None]
+                pending += [each for each in read if each not in seen and not known.get(each)]
+                seen.update(read)
+        return known.setdefault(name, not pending)
 
     def grid(self, name: str, rank: int) -> Grid | Literal["unknown"] | None:
         """Return the grid of a value of a rank that is dequantised and moved; None if it is not."""
