@@ -121,7 +121,8 @@ _TABLE = """
     Attention: out-fusable heavy sums=unknown
     AveragePool: out-fusable pool between ordering sums=window
     BatchNormalization: out-fusable leftover same-shape weights=1,2,3,4 channels=1,2,3,4
-    Conv ConvTranspose: out-fusable convolution biased heavy weights=1,2 channels=2 kernel=1
+    Conv: out-fusable convolution biased heavy weights=1,2 channels=2 kernel=1 sums=kernel
+    ConvTranspose: out-fusable convolution biased heavy never-empty weights=1,2 channels=2 kernel=1
       sums=kernel
     ConvInteger: out-fusable convolution biased heavy scalars=2,3 zero-points=2,3 kernel=1
       sums=kernel
@@ -172,7 +173,8 @@ _TABLE = """
     Loop: opaque control-flow counts=0
     LpNormalization MeanVarianceNormalization: opaque same-shape sums=sample
     MaxUnpool: opaque pool
-    NonMaxSuppression Unique: opaque unrounded counted=0
+    NonMaxSuppression: opaque unrounded not-negative place counted=0
+    Unique: opaque unrounded counted=0
     NonZero: opaque unrounded foldable not-negative place counted=0
     Range: opaque leftover explosive foldable bounded-by-size sizes=0,1,2 counts=0,1,2
       scalars=0,1,2 numbers=0,1,2
@@ -324,7 +326,7 @@ LOOPING = _having("looping")
 """onnx's evaluator computes these one element after the other, in Python."""
 
 NEVER_EMPTY = _having("never-empty")
-"""onnxruntime's kernels end the process if they are fed nothing."""
+"""onnxruntime's kernels end the process if they are fed nothing, or make something of it."""
 
 # -- what they compute --
 

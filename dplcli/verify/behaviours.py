@@ -698,8 +698,26 @@ def goes_on(node: NodeProto) -> bool:
 
 
 _SIGNS = _bending(0.0)
+
+
+def _negated(call: Call) -> Pieces:
+    """Return the lowest whole number, which has no opposite, and that of an unsigned type."""
+    dtype = call.types[0]
+    if dtype is None or not is_whole_type(dtype):
+        return ()
+    low = ends_of(dtype)[0]
+    return (Piece("of the lowest number", _FIRST, low, low, (low,), unless="fewer"),)
+
+
+def _magnitude(call: Call) -> Pieces:
+    """Return either side of 0, and the lowest whole number."""
+    return (*_SIGNS(call), *_negated(call))
+
+
 PIECES: Mapping[str, Callable[[Call], Pieces]] = {
-    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Abs"), _SIGNS),
+    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu"), _SIGNS),
+    "Abs": _magnitude,
+    "Neg": _negated,
     "Sign": _sign,
     "ThresholdedRelu": _bending(alpha=1.0),
     "HardSwish": _bending(-3.0, 3.0),

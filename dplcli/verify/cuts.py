@@ -307,6 +307,15 @@ class CutModels:
                     pending.append(read)
         return False
 
+    def near(self, name: str, steps: int) -> set[str]:
+        """Return what a value of the original is made from, a few nodes back, but for constants."""
+        near, last = {name}, {name}
+        for _ in range(steps):
+            rows = [row for each in last if (row := self.ours.makers.get(each)) is not None]
+            last = {read for row in rows for read in self.ours.reads[row]} - near
+            near |= {each for each in last if self.sides[0].stored(each) is None}
+        return near
+
     def _parts(self, pair: Pair, without: frozenset[str]) -> tuple[Part, Part]:
         ours = self._part(self.ours, self.cuts_of(0, without), pair.original)
         return ours, self._part(self.theirs, self.cuts_of(1, without), pair.candidate)

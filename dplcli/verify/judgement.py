@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dplcli.verify.cuts import CutModels, Place
     from dplcli.verify.experiment import Experiment, Feeding
     from dplcli.verify.layers import Pair
-    from dplcli.verify.values import Array, Outputs
+    from dplcli.verify.values import Array, Feed, Outputs
     from dplcli.verify.verdict import OutputComparison
 
 _NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
@@ -79,6 +79,7 @@ class Failure:
         is_sure: Whether the same operators gave it, at two values that are meant to be the same.
         apart: How far the candidate is off, if both give one array of floats of one shape.
         fed: What was drawn for it when it showed, by the original's names.
+        inputs: What of it the model itself was fed when it showed.
     """
 
     reason: str
@@ -89,6 +90,7 @@ class Failure:
     is_sure: bool = False
     apart: Array | None = None
     fed: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    inputs: Mapping[str, Feed] = field(default_factory=dict, repr=False)
 
 
 @dataclass
@@ -164,6 +166,7 @@ class Record:
         cause: What failed first on the way to it.
         behind: What failed last on the way to it; several if none of them is behind the others.
         replays: What was drawn when a place failed that was joined to it.
+        is_drawn_for: Whether it was fed drawn values.
         is_moved: Whether some run did not give the same bits.
         alike: The place of its kind that was drawn for, if it was not.
         wider: What was drawn for instead, if it differs on values that cannot be there.
@@ -181,6 +184,7 @@ class Record:
     cause: tuple[Pair, Failure] | None = None
     behind: list[tuple[Pair, Failure]] = field(default_factory=list)
     replays: list[Mapping[str, Array]] = field(default_factory=list)
+    is_drawn_for: bool = False
     is_moved: bool = False
     alike: Pair | None = None
     wider: Place | None = None

@@ -101,6 +101,12 @@ _ROUNDS, _BATCH = 6, 8
 _WIDENED = 4
 """How often in a row a place looks past what it reads if it differs on drawn values alone."""
 
+_MOST_MORE = 4
+"""With how many drawn inputs, for which a place differs, those behind it are judged, too."""
+
+_NEAR = 3
+"""How many nodes back a value is looked for that two others are made from."""
+
 _JOINED_BATCH = 64
 """How many draws there are first for a joined place: what differs inside may show seldom."""
 
@@ -154,6 +160,7 @@ class _Places(CutModels):
     ) -> None:
         super().__init__(reference.source, candidate, reference.feeds[cases[0]])
         self.feeds = {case: {**self.defaults, **reference.feeds[case]} for case in cases}
+        self._given = len(self.feeds)
         self._judge = judge
         self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
         self.sizes: dict[str, int] = {}
@@ -264,11 +271,14 @@ class _Places(CutModels):
         """Say which places gave nothing that tells."""
         for pair in pairs:
             place = self.place(pair)
-            sight = self.records[pair.candidate].seen
+            record = self.records[pair.candidate]
+            sight = record.seen
             if self.draws_random(place):
                 why = "draws random numbers, so that what differs there cannot be seen"
             elif not sight.runs:
                 why = "was not seen: nothing of it ran"
+            elif record.replays and not (record.is_drawn_for or record.alike):
+                why = "was not seen: it differs inside for drawn values, which it cannot be fed"
             elif missing := self._missing(pair):
                 why = f"was not seen where {missing}"
             elif len(sight.numbers) < _TELLING and not self._is_still(place):
@@ -387,6 +397,10 @@ class _Places(CutModels):
         again: dict[str, Pair] = {}
         for pair in pairs:
             failure = failed.pop(pair)
+            if failure.inputs and len(self.feeds) < self._given + _MOST_MORE:
+                # What follows is fed what the original computes there, too.
+                first = next(iter(self.feeds))
+                self.feeds[max(self.feeds) + 1] = {**self.feeds[first], **failure.inputs}
             del self.cuts[pair.candidate], self.partners[pair.original]
             record = self.records[pair.candidate]
             cause = record.cause or (pair, failure)
@@ -443,20 +457,28 @@ class _Places(CutModels):
     def _failed_of(self, group: Sequence[Place], cases: Sequence[int]) -> dict[Pair, Failure]:
         """Return the pairs of a group whose places give something else in some cases."""
         names = [*dict.fromkeys(name for place in group for name in self._captured(place))]
-        feedings = [
-            Feeding(_COMPUTED, {**_fed_as(outputs), **self.feeds[case]}, outputs)
-            for case, outputs in self.stream.runs(names, {case: self.feeds[case] for case in cases})
-        ]
+        runs = self.stream.runs(names, {case: self.feeds[case] for case in cases})
+        feedings = []
+        for number, (case, outputs) in enumerate(runs):
+            fed, is_drawn = {**_fed_as(outputs), **self.feeds[case]}, number >= self._given
+            feedings.append(Feeding(_ALSO if is_drawn else _COMPUTED, fed, outputs, is_drawn))
         for place in group:
-            self.records[place.pair.candidate].seen = Seen()
-            self.records[place.pair.candidate].shown = 0
-            self.records[place.pair.candidate].wider = None
+            record = self.records[place.pair.candidate]
+            record.seen, record.shown, record.wider = Seen(), 0, None
+            record.is_drawn_for = False
         # First on the original's values, then on what is drawn.
         failures: dict[Pair, Failure] = {}
         results = self.experiment.run(self.sides[1], group, feedings)
         for number, feeding in enumerate(feedings):
             left = [place for place in group if place.pair not in failures]
             given = {place: results[place, number] for place in left}
+            if feeding.is_drawn:
+                given = {
+                    place: leaves
+                    if isinstance(leaves, RunError)
+                    else _where_finite(feeding.expected[place.pair.original], leaves)
+                    for place, leaves in given.items()
+                }
             is_last = number == len(feedings) - 1
             failures |= self._failures_of(feeding, given, is_first=not number, is_last=is_last)
         rest = [place for place in group if place.pair not in failures]
@@ -688,9 +710,10 @@ class _Places(CutModels):
     def _spurious(self, place: Place, seen: Feeding) -> Place | None:
         """Return a wider place in which what drawn values showed does not show; None if none is.
 
-        Values hang together: one that follows from another, as a square from its root, and truth
-        values, as whether a number is even and whether 4 divides it. They are never what was drawn.
-        So the place looks past them. (Refinement by counterexample: E. Clarke et al., CAV 2000.)
+        Values hang together: one that follows from another, as a square from its root, truth
+        values, as whether a number is even and whether 4 divides it, and those that are made from
+        one value near by, as a sum and a count. They are never what was drawn. So the place looks
+        past them. (Refinement by counterexample: E. Clarke et al., CAV 2000.)
         """
         is_alone = len(self._tied(place)) == 1 == len(place.reads)
         wider = None if is_alone else self._past(place, self._tied)
@@ -722,7 +745,9 @@ class _Places(CutModels):
     def _tied(self, place: Place) -> set[str]:
         """Return what a place reads that nodes make and that hangs together with other values."""
         made = {name for name in place.reads if name in self.order}
-        return {n for n in made if self.ranges[0].is_truth(n)} | self._following(place)
+        near = {name: self.near(name, _NEAR) for name in made}
+        beside = {n for n in made for other in made - {n} if not near[n].isdisjoint(near[other])}
+        return {n for n in made if self.ranges[0].is_truth(n)} | self._following(place) | beside
 
     def _following(self, place: Place) -> set[str]:
         """Return what a place reads that follows from something else that it reads."""
@@ -819,6 +844,8 @@ class _Places(CutModels):
             )
         except StoppedError:
             return {}  # as where a whole number is divided by zero
+        for place in places:
+            self.records[place.pair.candidate].is_drawn_for |= bool(feedings)
         for number, drawn in enumerate(feedings):
             for place in places:
                 expected, given = ours[place, number], theirs[place, number]
@@ -895,9 +922,9 @@ class _Places(CutModels):
         given = _where_finite(outputs[place.pair.original], given)
         if self.judgement.compared(place, real, given, THOUSAND).ok:
             return None
-        return self.judgement.failure(
-            place, real, given, self.judgement.in_float64([place], real).get(place)
-        )
+        exact = self.judgement.in_float64([place], real).get(place)
+        failure = self.judgement.failure(place, real, given, exact)
+        return None if failure is None else replace(failure, inputs=direct)
 
     def _affordable(
         self, places: Sequence[Place], seen: Feeding
@@ -970,6 +997,8 @@ class _Places(CutModels):
 _SIDES = ("original", "candidate")
 
 _COMPUTED = "fed what the original computes"
+
+_ALSO = "fed what the original computes for drawn inputs"
 
 _DRAWN = "fed drawn values"
 

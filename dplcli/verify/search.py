@@ -523,7 +523,7 @@ class Sizes:
         """
         sizes = {0, 1, 2, 3}
         for bound in sorted(bound for bound in bounds if bound <= _LARGEST_BOUND)[-_MOST_BOUNDS:]:
-            sizes |= {bound, bound + 1, 2 * bound + 1, 2 * bound + 2}
+            sizes |= {bound - 1, bound, bound + 1, 2 * bound + 1, 2 * bound + 2} - {-1}
         yield max(self.chosen.values()), _EQUAL_SIZES, dict.fromkeys(self.chosen, _EQUAL_SIZES)
         for size in sorted(sizes):
             for serial, before in self.chosen.items():
