@@ -772,6 +772,7 @@ def measure_limits(
     feeds: Mapping[int, Mapping[str, Feed]],
     outputs: Mapping[int, Outputs],
     open_session: Callable[[ModelSource], Runner],
+    exact: Collection[str] = (),
 ) -> dict[str, Limit]:
     """Return how far each output moves; leave out outputs that could not be measured.
 
@@ -780,10 +781,13 @@ def measure_limits(
         feeds: What it was fed, per case.
         outputs: What it gave, per case.
         open_session: Creates a session for a changed copy.
+        exact: Inputs that have no last bits to move.
     """
     limits: dict[str, Limit] = {}
     for units in (_QUIET, _LOUD):
-        for name, limit in _measure(source, feeds, outputs, open_session, units).items():
+        for name, limit in _measure(
+            source, feeds, outputs, open_session, units, exact=exact
+        ).items():
             if not _crosses_a_step(limits.get(name), name, outputs):
                 limits[name] = limit
         if limits and all(_crosses_a_step(limit, name, outputs) for name, limit in limits.items()):
@@ -791,12 +795,14 @@ def measure_limits(
     return limits
 
 
-def _measure(
+def _measure(  # noqa: PLR0913  # what is measured, and how
     source: ModelSource,
     feeds: Mapping[int, Mapping[str, Feed]],
     outputs: Mapping[int, Outputs],
     open_session: Callable[[ModelSource], Runner],
     units: float,
+    *,
+    exact: Collection[str],
 ) -> dict[str, Limit]:
     """Return how far each output moves when numbers move by so many units in the last place."""
     limits: dict[str, Limit] = {}
@@ -805,7 +811,10 @@ def _measure(
         try:
             runner = open_session(_moved_source(source, rng, units))
             move = partial(map_feed, partial(_moved, rng=rng, units=units))
-            fed = [{name: move(feed) for name, feed in own.items()} for own in feeds.values()]
+            fed = [
+                {name: feed if name in exact else move(feed) for name, feed in own.items()}
+                for own in feeds.values()
+            ]
             moved = dict(zip(feeds, runner.run_each(fed), strict=True))
             for name, limit in movements(outputs, moved).items():
                 limits[name] = _further(limits.get(name, _STILL), limit)

@@ -19,10 +19,11 @@ import numpy as np
 from onnx import TensorProto
 
 from dplcli.analysis.extract import made_name
-from dplcli.ir.operators import LOOPING, UNROUNDED, WEIGHT_AXES
+from dplcli.ir.operators import COMPARISONS, LOOPING, UNROUNDED, WEIGHT_AXES
 from dplcli.verify import compare, float64
 from dplcli.verify.check import REFERENCE_LEVEL
-from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
+from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, hides_differences, scale_of
+from dplcli.verify.cuts import truncates
 from dplcli.verify.draw_specs import LARGE_CONSTANT
 from dplcli.verify.float64 import Exact
 from dplcli.verify.model import attribute, dtype_name
@@ -58,6 +59,9 @@ _SLOWER = 1 << 8
 
 _EACH = 64
 """What each element of a value counts for, in multiplications: it is drawn, copied and compared."""
+
+_JUMPING = COMPARISONS | {"Hardmax", "Shrink", "Sign", "ThresholdedRelu"}
+"""Operators that jump where they are fed, beside those that round to steps."""
 
 _AT_ONCE = 1 << 22
 """How many elements of stored tables are compared at once."""
@@ -365,13 +369,22 @@ class Judgement:
         source, feeds = self._experiment.cut_out(self._models.sides[0], [place], feeding)
         outputs: dict[int, Outputs] = {case: {made_name(name): tuple(feeding.expected[name])}}
         create = partial(Runner, level=REFERENCE_LEVEL)
-        limits = compare.measure_limits(source, {case: feeds}, outputs, create)
+        exact = self._exact_inputs(place)
+        limits = compare.measure_limits(source, {case: feeds}, outputs, create, exact)
         limit = limits.get(made_name(name))
         if limit is None or not np.isfinite(limit.max_abs):
             return {}
         if feeding.is_drawn:  # rows of one number, say, leave nothing but rounding
             limit = Limit(float64.TOO_COARSE * limit.max_abs, np.inf)
         return {name: limit}
+
+    def _exact_inputs(self, place: Place) -> set[str]:
+        """Return the inputs of the model at which a part of it jumps: nothing was rounded there."""
+        nodes = (self._models.ours.nodes[row] for row in place.parts[0].nodes)
+        jumping = (
+            n for n in nodes if n.op_type in _JUMPING or hides_differences(n) or truncates(n)
+        )
+        return {name for node in jumping for name in node.input if name in self._models.inputs}
 
     def compared(  # noqa: PLR0913  # what is compared, and how
         self,

@@ -60,7 +60,15 @@ from dplcli.verify.judgement import (
 from dplcli.verify.layers import Pair, ValueStream, value_of
 from dplcli.verify.model import bytes_of
 from dplcli.verify.run import Runner
-from dplcli.verify.search import GENERAL, Search, general_draws, sizes_of
+from dplcli.verify.search import (
+    AS_SEEN,
+    GENERAL,
+    MANY,
+    Search,
+    finite_of,
+    general_draws,
+    sizes_of,
+)
 from dplcli.verify.values import Leaf, RunError, StoppedError, leaves_of
 from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 
@@ -803,6 +811,9 @@ class _Places(CutModels):
         power = 2 if any(node.op_type in WEIGHT_AXES for node in place.any_node()) else 1
         record, budget = self.records[place.pair.candidate], self.left_to_search // _SHARE
         record.untried = ""
+        met = self.experiment.coverage[place.pair.candidate].met.values()
+        numbers = dict.fromkeys(n for each in met for n in finite_of(each.piece.draws))
+        groups = [AS_SEEN, tuple(numbers) or AS_SEEN]
         for before, size, chosen in sizes.tried(bounds):
             if not size and not may_be_empty:
                 continue
@@ -812,7 +823,8 @@ class _Places(CutModels):
             if work > budget and size < before:
                 record.untried = record.untried or what
             is_cheap = work <= min(budget, _MOST_OF_A_SIZE)
-            feeds = sizes.fed(chosen, before, specs) if is_cheap else None
+            group = groups[len(feedings) % 2 or size == MANY]
+            feeds = sizes.fed(chosen, before, specs, group) if is_cheap else None
             if feeds is not None:
                 budget -= work
                 self.left_to_search -= work

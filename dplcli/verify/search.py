@@ -23,7 +23,7 @@ from dplcli.verify.behaviours import is_whole_type, number_info
 from dplcli.verify.experiment import MOST_TURNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Graph
     from dplcli.shapes.knowledge import Knowledge
@@ -55,6 +55,9 @@ _STEPS = ((2.0, 0), (-1.0, 0), (1.0, 1), (1.0, -1), (10.0, 0), (0.5, 0), (100.0,
 _FARTHEST = 1e6
 
 _HALF, _EQUAL, _BESIDE, _ODD_ONES = 0.5, 0.6, 0.8, 0.3  # shares of the elements
+
+_BETWEEN = 0.15
+"""How many elements lie anywhere between two numbers."""
 
 _MOVED = 0.05
 """How far numbers are moved, relatively, in a normal distribution."""
@@ -110,6 +113,9 @@ _LARGEST_BOUND = 40_000
 
 _EQUAL_SIZES = 2
 """A size that all are given at once: what is as long as another is not repeated to fit it."""
+
+MANY = 61
+"""A size at which small places give many numbers, so that rare ones are among them."""
 
 _MOST_BOUNDS = 8
 """Beyond how many bounds sizes are tried: the largest, which other cases hardly reach."""
@@ -195,8 +201,7 @@ class Search:
         held = [number for spec in self._specs.values() for number in spec.constants]
         met = [number for each in self._covered.met.values() for number in each.piece.draws]
         every = dict.fromkeys([*asked, *met, *held])
-        numbers = [float(n) for n in every if isinstance(n, (int, float)) and not math.isnan(n)]
-        finite = [number for number in numbers if math.isfinite(number)]
+        finite = finite_of(every)
         large = max(map(abs, finite), default=1.0)
         through = [
             inverse
@@ -250,6 +255,11 @@ class Search:
             )
             or any(met.piece.name.startswith("beyond") for met in missing),
         )
+
+
+def finite_of(draws: Iterable[object]) -> list[float]:
+    """Return the finite numbers among what is to be drawn."""
+    return [float(n) for n in draws if isinstance(n, (int, float)) and math.isfinite(n)]
 
 
 def general_draws(
@@ -342,6 +352,13 @@ class _Draw:
             with np.errstate(over="ignore", invalid="ignore"):
                 moved = values * (1 + self.rng.normal(size=shape) * _MOVED)
             values = np.where(may_move, moved, values)
+            # Where one operator bends, others do not: some numbers lie between two of them.
+            other = self.rng.choice(numbers, shape)
+            is_between = self.chance(_BETWEEN) & (np.abs(values) < most_moved)
+            is_between &= np.abs(other) < most_moved
+            with np.errstate(over="ignore", invalid="ignore"):
+                between = values + self.rng.random(shape) * (other - values)
+            values = np.where(is_between, between, values)
         if self.beside is not None:
             values = np.where(self.chance(_EQUAL), self.beside.astype(np.float64), values)
         values = np.clip(values, self.spec.low, self.spec.high)
@@ -525,13 +542,19 @@ class Sizes:
         for bound in sorted(bound for bound in bounds if bound <= _LARGEST_BOUND)[-_MOST_BOUNDS:]:
             sizes |= {bound - 1, bound, bound + 1, 2 * bound + 1, 2 * bound + 2} - {-1}
         yield max(self.chosen.values()), _EQUAL_SIZES, dict.fromkeys(self.chosen, _EQUAL_SIZES)
+        if max(array.size for array in self.arrays.values()) < MANY:
+            sizes.add(MANY)
         for size in sorted(sizes):
             for serial, before in self.chosen.items():
                 if size != before:
                     yield before, size, {**self.chosen, serial: size}
 
     def fed(
-        self, sizes: Mapping[int, int], before: int, specs: Mapping[str, DrawSpec]
+        self,
+        sizes: Mapping[int, int],
+        before: int,
+        specs: Mapping[str, DrawSpec],
+        group: tuple[float, ...] = AS_SEEN,
     ) -> dict[str, Array] | None:
         """Return values for sizes; None if some cannot be had.
 
@@ -539,6 +562,7 @@ class Sizes:
             sizes: The sizes.
             before: What the one is that is another.
             specs: What may be drawn.
+            group: The group of numbers to draw.
         """
         feeds: dict[str, Array] = {}
         likes: dict[str, Array] = {}
@@ -563,7 +587,7 @@ class Sizes:
                 feeds[name] = np.zeros(shape, array.dtype)
             else:
                 return None
-        return feeds | drawn_for(Wanted([AS_SEEN]), likes, open_specs, 0)
+        return feeds | drawn_for(Wanted([group]), likes, open_specs, 0)
 
 
 def sizes_of(arrays: Mapping[str, Array], graph: Graph, known: Knowledge) -> Sizes | None:
