@@ -701,12 +701,14 @@ _SIGNS = _bending(0.0)
 
 
 def _negated(call: Call) -> Pieces:
-    """Return the lowest whole number, which has no opposite, and that of an unsigned type."""
+    """Return the lowest whole number, which has no opposite."""
     dtype = call.types[0]
-    if dtype is None or not is_whole_type(dtype):
-        return ()
-    low = ends_of(dtype)[0]
-    return (Piece("of the lowest number", _FIRST, low, low, (low,), unless="fewer"),)
+    low = 0.0 if dtype is None or not is_whole_type(dtype) else ends_of(dtype)[0]
+    return (
+        ()
+        if not low
+        else (Piece("of the lowest number", _FIRST, low, low, (low,), unless="fewer"),)
+    )
 
 
 def _magnitude(call: Call) -> Pieces:

@@ -355,6 +355,7 @@ class _Draw:
             # Where one operator bends, others do not: some numbers lie between two of them.
             other = self.rng.choice(numbers, shape)
             is_between = self.chance(_BETWEEN) & (np.abs(values) < most_moved)
+            is_between &= self.of_rows() == shape
             is_between &= np.abs(other) < most_moved
             with np.errstate(over="ignore", invalid="ignore"):
                 between = values + self.rng.random(shape) * (other - values)

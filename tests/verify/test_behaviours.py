@@ -222,6 +222,11 @@ CASES = [
         for op in ("Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Abs")
         for case in sides(f"{op} (x)", 0)
     ),
+    *(
+        Case(f"{op} (x)", "of the lowest number", [[low, 5]], [[low + 1, -low - 1]], "int32", UNIT)
+        for op in ("Neg", "Abs")
+        for low in (-(2**31),)
+    ),
     *sides("PRelu (x, S)", 0),
     *sides("Sign (x)", 0),
     Case("Sign (x)", "of zero", [[0]], [[1e-9, -1e-9]], never=POSITIVE),

@@ -312,12 +312,12 @@ def tried(found: Sizes, bounds: set[int]) -> set[tuple[int, int]]:
 
 
 def test_sizes_that_callers_choose() -> None:
-    """0 to 3, and beyond each bound; 2 for all at once; not a size that is fixed."""
+    """0 to 3, beside and beyond each bound, and many; 2 for all at once; none that is fixed."""
     found = sizes(SEQUENCE, {"x": f32(2, 8), "i": i64(0, 1), "w": f32(8)})
     assert found is not None
-    assert tried(found, set()) == {(2, size) for size in (0, 1, 2, 3)}
+    assert tried(found, set()) == {(2, size) for size in (0, 1, 2, 3, 61)}
     beyond = tried(found, {10, 10**6}) - tried(found, set())
-    assert beyond == {(2, size) for size in (10, 11, 21, 22)}
+    assert beyond == {(2, size) for size in (9, 10, 11, 21, 22)}
     assert sizes(SEQUENCE, {"w": f32(8)}) is None
     assert sizes(SEQUENCE, {"nothing": f32(8)}) is None
 
@@ -348,7 +348,7 @@ def test_numbers_that_follow_from_sizes() -> None:
         if fed is not None and before == 5:
             assert fed["x"].shape == (2, size)
             lengths[size] = fed["n"].tolist()
-    assert lengths == {size: [size + 24] for size in (0, 1, 2, 3, 24, 25, 49, 50)}
+    assert lengths == {size: [size + 24] for size in (0, 1, 2, 3, 23, 24, 25, 49, 50, 61)}
 
 
 def test_an_index_into_what_has_the_size() -> None:
