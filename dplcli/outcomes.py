@@ -613,6 +613,26 @@ class Delivery:
         return equivalent and not self.objection
 
 
+@keys("rule node reason")
+class TakenBack(NamedTuple):
+    """What was done, and left out again because the check said no.
+
+    Attributes:
+        rule: The rule, or what else was done.
+        node: Where; "" for everywhere.
+        reason: What the check said.
+    """
+
+    rule: str
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Say what was taken back, and why."""
+        where = f"at {self.node!r}" if self.node else "everywhere"
+        return f"{self.rule} {where}: {self.reason}"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WrittenOutcome(StoredOutcome):
     """A model that was made from another.
@@ -620,10 +640,12 @@ class WrittenOutcome(StoredOutcome):
     Attributes:
         delivery: What is said of the result, and where it is.
         is_verified: Whether a check was asked for.
+        taken_back: What failed the check and was left out of the result.
     """
 
     delivery: Delivery = Delivery()
     is_verified: bool = False
+    taken_back: tuple[TakenBack, ...] = ()
 
     @property
     def path(self) -> Path | None:
@@ -651,7 +673,7 @@ class WrittenOutcome(StoredOutcome):
 
 @keys(
     "model=label counts calls=inlining.calls refused=inlining.refused removed=inlining.removed "
-    "nodes.before=nodes.0 nodes.after=nodes.1 *=delivery",
+    "nodes.before=nodes.0 nodes.after=nodes.1 *=delivery taken_back?",
     "dpl.inline/1",
 )
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -745,7 +767,7 @@ class Preparation:
 
 @keys(
     "model=label counts unmet partitions refused coverage=covered *=delivery regions hints? "
-    "prepared?",
+    "prepared? taken_back?",
     "dpl.partition/1",
 )
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -869,7 +891,7 @@ class Ends(NamedTuple):
 @keys(
     "model=label counts unmet applications rounds refused missing=misfits broken "
     "nodes.before=nodes.0 nodes.after=nodes.1 nodes.by_op=by_op bytes.before=size.0 "
-    "bytes.after=size.1 growth *=delivery hints?",
+    "bytes.after=size.1 growth *=delivery hints? taken_back?",
     "dpl.rewrite/1",
 )
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -670,6 +670,8 @@ class OutputSettings(BaseSettings, group="The result"):
         output: Where to write the result. Default: MODEL.{result}.onnx beside the model.
         in_place: Replace the model by the result.
         keep_failed: Keep a result that fails, as OUTPUT.failed.onnx.
+        all_or_nothing: Write nothing if a change fails the check, instead of taking it back and
+            writing the rest.
         strip: Leave out what computes nothing: metadata (doc strings, and the metadata of model,
             graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for
             kernels and for dpl inline), value_info (the types of inner values).
@@ -684,6 +686,7 @@ class OutputSettings(BaseSettings, group="The result"):
     output: Place = option(default=None, flags="-o --output", is_of_steps=False)
     in_place: bool = option(default=False, is_of_steps=False)
     keep_failed: bool = option(default=False, is_of_steps=False)
+    all_or_nothing: bool = False
     strip: Words = option(default=(), metavar="KIND,…", read=lambda text: words_of("--strip", text))
     external_data: Literal["copy", "link", "repack"] = option(
         default="copy", choices=("copy", "link", "repack")

@@ -840,6 +840,7 @@ class InlinedCall(NamedTuple):
         scope: The name of the graph that it was in.
         nodes: The nodes that took its place.
         is_restored: Whether the call said what the nodes were.
+        outputs: The names of the values that it made.
     """
 
     function: Function
@@ -847,6 +848,7 @@ class InlinedCall(NamedTuple):
     scope: str
     nodes: tuple[Node, ...]
     is_restored: bool
+    outputs: tuple[str, ...] = ()
 
 
 @keys("function call scope=call.scope reason")
@@ -876,7 +878,10 @@ class Inlining:
 
 
 def inline(
-    model: Model, functions: Iterable[Function], only: Collection[Node] | None = None
+    model: Model,
+    functions: Iterable[Function],
+    only: Collection[Node] | None = None,
+    stays: Callable[[Node], str] = lambda _: "",
 ) -> Inlining:
     """Replace calls of *functions* by their bodies, and take out functions left without calls.
 
@@ -884,6 +889,7 @@ def inline(
         model: The model to edit; without such calls or functions it is left as it is.
         functions: What to inline.
         only: The calls to replace; None for all, those in the bodies included.
+        stays: Says of a call why it stays, if it does.
 
     Raises:
         PassError: A function calls itself, or the model would become too large.
@@ -891,7 +897,7 @@ def inline(
     chosen = dict.fromkeys(functions)
     check_growth(model, chosen if only is None else ())
     result = Inlining(tuple(chosen))
-    worker = _Worker(chosen, only, result)
+    worker = _Worker(chosen, only, result, stays)
     kept = [f for f in model.functions.values() if f not in chosen]
     todo = [model.graph, *(function.body for function in kept)]
     done: set[Function] = set(kept)
@@ -913,6 +919,7 @@ class _Worker:
     chosen: Collection[Function]
     only: Collection[Node] | None
     result: Inlining
+    stays: Callable[[Node], str]
     refused: set[Node] = field(default_factory=set)
     restored: set[Node] = field(default_factory=set)
     scopes: dict[Graph, str] = field(default_factory=dict)
@@ -958,7 +965,8 @@ class _Worker:
         self, call: Node, function: Function, record: CallRecord | None, names: InlinedNames
     ) -> None:
         reason = (
-            _object_to_arity(call, function)
+            self.stays(call)
+            or _object_to_arity(call, function)
             or _object_to_omitted(call, function)
             or _object_to_opsets(call, function)
         )
@@ -977,10 +985,12 @@ class _Worker:
             record = None
         elif record is not None and call.source is None and call not in self.restored:
             record = replace(record, repeated=frozenset())  # names of the body it was copied from
+        outputs = tuple(value.name for value in call.made)
         nodes = _Inliner(call, function, record or CallRecord(()), numbers or {}, names).run()
         is_restored = record is not None
         self.restored.update(nodes if is_restored else ())
-        self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
+        done = InlinedCall(function, call, scope, tuple(nodes), is_restored, outputs)
+        self.result.calls.append(done)
 
 
 def _import_domains(function: Function, graph: Graph) -> None:

@@ -607,7 +607,11 @@ class Region(NamedTuple):
     partitions: tuple[str, ...]
 
 
-def merge_partitions(model: Model, reserved: Iterable[str] = ()) -> list[Region]:
+def merge_partitions(
+    model: Model,
+    reserved: Iterable[str] = (),
+    stays_apart: Callable[[Sequence[Node]], bool] = lambda _: False,
+) -> list[Region]:
     """Merge the calls of partitions, whoever wrote them, of all targets.
 
     The model is edited in place; where no two partitions are neighbours it is left as it is.
@@ -615,13 +619,14 @@ def merge_partitions(model: Model, reserved: Iterable[str] = ()) -> list[Region]
     Args:
         model: The model.
         reserved: Names that no region's function may have: those of rules.
+        stays_apart: Tells of the calls of a region to be whether they are left alone.
 
     Returns:
         Every region, in program order.
     """
     written = {function.body for function in model.functions.values() if is_written(function)}
     scopes = [graph for graph in model.graphs() if graph not in written]
-    merger = _Merger(model, scopes, reserved)
+    merger = _Merger(model, scopes, reserved, stays_apart)
     regions = [region for graph in scopes for region in merger.merge(graph)]
     merger.add_functions()
     return regions
@@ -677,10 +682,18 @@ class _Merger:
         model: The model to edit.
         scopes: The graphs that regions are in.
         reserved: Names that no function may have.
+        stays_apart: Tells of the calls of a region to be whether they are left alone.
     """
 
-    def __init__(self, model: Model, scopes: Iterable[Graph], reserved: Iterable[str]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        scopes: Iterable[Graph],
+        reserved: Iterable[str],
+        stays_apart: Callable[[Sequence[Node]], bool],
+    ) -> None:
         self.model = model
+        self.stays_apart = stays_apart
         self.scopes = scopes
         self.node_names: set[str] = set()
         self.used_names: set[tuple[str, str]] = set()
@@ -697,7 +710,11 @@ class _Merger:
     def merge(self, graph: Graph) -> list[Region]:
         """Merge in one graph; return its regions in program order."""
         nodes = list(graph)
-        sets = sets_in(graph)
+        sets = [
+            part
+            for calls in sets_in(graph)
+            for part in ([[call] for call in calls] if self.stays_apart(calls) else [calls])
+        ]
         several = [calls for calls in sets if len(calls) > 1]
         if not several:
             return [_alone(call) for (call,) in sets]

@@ -45,7 +45,15 @@ from dplcli.passes.rewriter import (
 from dplcli.passes.select import Selection, matchable_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
     from dplcli.passes.partition import AttributeKey
@@ -1482,11 +1490,20 @@ class RepeatResult:
     selection: Selection = field(default_factory=Selection)
 
 
-def outline_repeats(model: Model, options: RepeatSettings) -> RepeatResult:
+def outline_repeats(
+    model: Model,
+    options: RepeatSettings,
+    stays: Callable[[Sequence[Node]], bool] = lambda _: False,
+) -> RepeatResult:
     """Replace the repeated blocks of *model* by calls of functions.
 
     The model is edited in place; without repeated blocks it is left as it is. What is left is
     searched again until nothing more is found, so that a second run changes nothing.
+
+    Args:
+        model: The model.
+        options: What counts as a repeat.
+        stays: Tells of the first block of a kind whether the kind is left as it is.
     """
     writer = _Writer(model)
     totals: dict[str, int] = {}
@@ -1501,7 +1518,11 @@ def outline_repeats(model: Model, options: RepeatSettings) -> RepeatResult:
                 if is_repeat_call(node):
                     outlined[op] = totals[op]
         search = _Search(index, options)
-        kinds = search.run(_room(index, options))
+        kinds = [
+            blocks
+            for blocks in search.run(_room(index, options))
+            if not stays([index.nodes[row[0]] for row in blocks.rows])
+        ]
         families += writer.write(index, kinds)
         if not search.is_whole and _CUT_SHORT not in model.notes:
             model.notes.append(_CUT_SHORT)

@@ -875,6 +875,12 @@ class Application:
         return identify(*self._root)
 
     @property
+    def values(self) -> frozenset[str]:
+        """The names of all values that the nodes taken out or put in had, and of the root's."""
+        every = (self._root, *self._removed, *self._added)
+        return frozenset(value.name for _, outputs in every for value in outputs if value)
+
+    @property
     def removed(self) -> tuple[NodeIdentity, ...]:
         """The nodes taken out."""
         return tuple(identify(*item) for item in self._removed)

@@ -13,15 +13,23 @@ from dplcli.dpl.pattern import is_op
 from dplcli.dpl.rule import Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
-from dplcli.onnx_io import as_written, is_modified, load_model, losses, paused_gc, staged
+from dplcli.onnx_io import as_written, is_modified, losses, paused_gc, staged
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, Preparation, RepeatOutcome
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
-from dplcli.passes.select import Selection, fates, select_matches
+from dplcli.passes.select import fates, in_program_order, select_matches
 from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import load_rewrites, load_rules
+from dplcli.pipeline.taking_back import (
+    FAILED,
+    Attempt,
+    Step,
+    is_left_out,
+    keep_what_holds,
+    names_of,
+)
 from dplcli.pipeline.verifying import prove
 from dplcli.pipeline.writing import WriteJob, doubted
 from dplcli.settings import RuleSettings
@@ -30,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from dplcli.dpl.rule import Match
     from dplcli.ir import Function, Model, Node
     from dplcli.outcomes import Delivery
-    from dplcli.passes.merge import Region
-    from dplcli.passes.partition import Partition
+    from dplcli.pipeline.taking_back import Key, Left
     from dplcli.pipeline.writing import Progress
     from dplcli.settings import (
         CallSettings,
@@ -68,20 +76,40 @@ def inline(model_path: Path, settings: InlineSettings) -> InlineOutcome:
     job = WriteJob(model_path, settings)
     model = job.open()
     job.protect(model, set())
-    functions, only = _chosen(model, settings)
-    before, count = model.graph.computing_count, len(model.functions)
-    is_sorted = is_modified(model)
-    job.say("inlining")
-    inlining = inline_functions(model, functions, only)
-    outcome = InlineOutcome(
-        label=model_path.name,
-        inlining=inlining,
-        notes=(*model.notes, *losses(model)),
-        nodes=(before, model.graph.computing_count),
-        functions=count,
-        is_sorted=is_sorted,
-    )
-    return replace(outcome, delivery=job.finish(model, is_changed=outcome.is_changed))
+    count = len(model.functions)
+
+    def make(left: Left) -> Attempt[InlineOutcome]:
+        model = job.unedited()
+        functions, only = _chosen(model, settings)
+        before, is_sorted = model.graph.computing_count, is_modified(model)
+        job.say("inlining")
+
+        def stays(call: Node) -> str:
+            is_left = is_left_out(f"{call.domain}.{call.op_type}", call.first_output, left)
+            return FAILED if is_left else ""
+
+        inlining = inline_functions(model, functions, only, stays)
+        outcome = InlineOutcome(
+            label=model_path.name,
+            inlining=inlining,
+            notes=(*model.notes, *losses(model)),
+            nodes=(before, model.graph.computing_count),
+            functions=count,
+            is_sorted=is_sorted,
+        )
+        steps = [
+            Step(done.function.qualified_name, done.outputs[0], frozenset(done.outputs))
+            for done in inlining.calls
+            if done.outputs
+        ]
+        return Attempt(model, outcome, steps)
+
+    def finish(attempt: Attempt[InlineOutcome]) -> InlineOutcome:
+        outcome = attempt.outcome
+        delivery = job.finish(attempt.model, is_changed=outcome.is_changed)
+        return replace(outcome, delivery=delivery)
+
+    return keep_what_holds(job, make, finish)
 
 
 def _chosen(model: Model, choice: CallSettings) -> tuple[list[Function], Collection[Node] | None]:
@@ -154,38 +182,24 @@ def _chosen_by(names: Mapping[Function, str], wanted: str, missing: str) -> list
 # Pruning: matches that are left out because their region is not worth a call.
 
 
-def light_matches(
-    selection: Selection,
-    partitions: Sequence[Partition],
-    regions: Sequence[Region],
-    before: Mapping[int, str],
-) -> dict[int, str]:
-    """Find the matches whose regions have no heavy operator.
+def light_matches(outlined: _Outlined) -> dict[Key, str]:
+    """Return the matches whose regions have no heavy operator, with the reason to leave them out.
 
     Args:
-        selection: The matches, without those of *before*.
-        partitions: The partitions that they became.
-        regions: The regions that the partitions became.
-        before: The matches that were left out before.
-
-    Returns:
-        The reason to leave a match out, by its position among all matches.
+        outlined: The matches, the partitions that they became, and the regions of these.
     """
-    reasons = {}
     from dplcli.passes.merge import light_regions  # noqa: PLC0415  # only to prune
 
-    for region in light_regions(regions):
+    reasons = {}
+    for region in light_regions(outlined.outcome.regions or ()):
         count = len(region.partitions)
         several = f"none of the {count} partitions of its region has a heavy operator"
         reason = several if count > 1 else "it has no heavy operator and no neighbour"
         reasons.update(dict.fromkeys((region.call, *region.members), reason))
-    light = {id(item.match): reasons[item.call] for item in partitions if item.call in reasons}
-    total = len(selection.matches) + len(before)
-    places = (place for place in range(total) if place not in before)
     return {
-        place: light[id(match)]
-        for place, match in zip(places, selection.matches, strict=True)
-        if id(match) in light
+        step.key: reasons[item.call]
+        for step, item in zip(outlined.steps, outlined.outcome.partitions, strict=False)
+        if item.call in reasons
     }
 
 
@@ -210,26 +224,34 @@ def partition(model_path: Path, settings: PartitionSettings) -> PartitionOutcome
     job = _PartitionJob(model_path, settings)
     model = job.open()
     if settings.prepare:
-        model = job.prepare(model)
+        model = job.model = job.prepare(model)
     job.say("loading rules")
     tried, files = load_rules(settings, model)
     job.protect(model, files)
     expected = parse_expectations(settings.expect, tried)
-    job.say("matching")
-    outlined = _outline_matches(model, tried, job, settings)
-    if settings.merge:
-        outlined = _merged(tried, outlined, job, settings)
-    model, outcome, measuring = outlined
-    judged = judge_expectations(expected, outcome.counts)
-    delivery = job.finish(
-        model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
-    )
-    coverage = measuring.coverage(delivery.verification)
-    outcome = replace(outcome, expected=judged, delivery=delivery, coverage=coverage)
-    outcome = replace(outcome, notes=(*outcome.notes, *losses(model, in_calls=True)))
-    if job.preparation is None:
-        return outcome
-    return replace(outcome, prepared=job.preparation, nodes=(job.nodes, outcome.nodes[1]))
+    measured: dict[int, Measuring] = {}
+
+    def make(left: Left) -> Attempt[PartitionOutcome]:
+        outlined = _outline_matches(job.unedited(), tried, job, settings, left)
+        if settings.merge:
+            outlined = _merged(tried, outlined, job, settings, left)
+        measured[id(outlined.model)] = outlined.measuring
+        return Attempt(outlined.model, outlined.outcome, outlined.steps)
+
+    def finish(attempt: Attempt[PartitionOutcome]) -> PartitionOutcome:
+        model, outcome, _ = attempt
+        judged = judge_expectations(expected, outcome.counts)
+        delivery = job.finish(
+            model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
+        )
+        coverage = measured[id(model)].coverage(delivery.verification)
+        outcome = replace(outcome, expected=judged, delivery=delivery, coverage=coverage)
+        outcome = replace(outcome, notes=(*outcome.notes, *losses(model, in_calls=True)))
+        if job.preparation is None:
+            return outcome
+        return replace(outcome, prepared=job.preparation, nodes=(job.nodes, outcome.nodes[1]))
+
+    return keep_what_holds(job, make, finish)
 
 
 class _PartitionJob(WriteJob):
@@ -263,6 +285,10 @@ class _PartitionJob(WriteJob):
         prepared.notes = [*model.notes, *losses(model)]
         return prepared
 
+    def load(self) -> Model:
+        """Read the model as it is before anything is outlined."""
+        return super().load() if self.prepared is None else as_written(self.prepared)
+
     def check(self, written: Path) -> Delivery:
         """Judge the result against the file; prove that calls stand for the prepared nodes."""
         if self.prepared is None or self.preparation is None:
@@ -277,11 +303,19 @@ class _PartitionJob(WriteJob):
 
 
 class _Outlined(NamedTuple):
-    """A model whose matches are outlined, the outcome, and what will be measured."""
+    """A model whose matches are outlined.
+
+    Attributes:
+        model: It.
+        outcome: What was done.
+        measuring: What will be measured.
+        steps: The partitions as what can be left out, then the regions.
+    """
 
     model: Model
     outcome: PartitionOutcome
     measuring: Measuring
+    steps: Sequence[Step]
 
 
 def _merged(
@@ -289,49 +323,81 @@ def _merged(
     outlined: _Outlined,
     job: _PartitionJob,
     settings: PartitionSettings,
+    left: Left,
 ) -> _Outlined:
     """Merge partitions; to prune, begin anew without the matches whose regions are light."""
     from dplcli.passes.merge import merge_partitions  # noqa: PLC0415  # only to merge
 
-    light: dict[int, str] = {}
+    light: dict[Key, str] = {}
     while True:
         job.say("merging")
-        model, outcome, _ = outlined
-        regions = merge_partitions(model, {rule.name for rule in rules})
-        left_out = light_matches(outcome.selection, outcome.partitions, regions, light)
-        if not left_out or not settings.prune:
-            nodes = (outcome.nodes[0], model.graph.computing_count)
-            return outlined._replace(outcome=replace(outcome, regions=tuple(regions), nodes=nodes))
+        model, outcome = outlined.model, outlined.outcome
+        regions = merge_partitions(
+            model,
+            {rule.name for rule in rules},
+            lambda calls: any(
+                is_left_out(f"{call.domain}.region", value.name, left)
+                for call in calls
+                for value in call.made
+            ),
+        )
+        nodes = (outcome.nodes[0], model.graph.computing_count)
+        steps = [
+            Step(f"{r.call.domain}.region", r.call.first_output, names_of(r.call.made))
+            for r in regions
+            if r.members
+        ]
+        outlined = outlined._replace(
+            outcome=replace(outcome, regions=tuple(regions), nodes=nodes),
+            steps=[*outlined.steps, *steps],
+        )
+        left_out = light_matches(outlined) if settings.prune else {}
+        if not left_out:
+            return outlined
         light |= left_out
         job.say("matching")
-        anew = load_model(job.path) if job.prepared is None else as_written(job.prepared)
-        outlined = _outline_matches(anew, rules, job, settings, light)
+        outlined = _outline_matches(job.load(), rules, job, settings, left, light)
 
 
-def _outline_matches(
+def _outline_matches(  # noqa: PLR0913, PLR0917  # what is outlined, and what is not
     model: Model,
     rules: Sequence[PatternRule],
     job: _PartitionJob,
     settings: PartitionSettings,
-    light: Mapping[int, str] = MappingProxyType({}),
+    left: Left,
+    light: Mapping[Key, str] = MappingProxyType({}),
 ) -> _Outlined:
+    """Outline what matches.
+
+    Args:
+        model: The model.
+        rules: The rules.
+        job: The job.
+        settings: What is to be said of it.
+        left: The matches that made an earlier result fail.
+        light: The matches whose regions are not worth a call, and why.
+    """
     before, is_sorted = model.graph.computing_count, is_modified(model)
+    job.say("matching")
     chosen = select_matches(model, rules)
-    # Refuse the matches at the positions for which there is a reason.
     matches, refused = [], list(chosen.refused)
-    for place, match in enumerate(chosen.matches):
-        if place in light:
-            refused.append(Rejection(match.rule, match.root, "prune", light[place], match.root))
+    for match in chosen.matches:
+        key = _step(match).key
+        if is_left_out(*key, left):
+            refused.append(Rejection(match.rule, match.root, "check", FAILED, match.root))
+        elif key in light:
+            refused.append(Rejection(match.rule, match.root, "prune", light[key], match.root))
         else:
             matches.append(match)
     selection = replace(chosen, matches=matches, refused=refused)
     hints: tuple[str, ...] = ()
-    if settings.hints and model.path is not None and not light:
+    if settings.hints and model.path is not None and not light and not left:
         hints = hints_on_matches(model.path, model, chosen, is_prepared=settings.prepare)
     job.say("measuring")
     sizes = given_sizes(model, job.verification)
     measuring = Measuring(model, fates(model, selection), sizes, can_wait=settings.verify)
     job.say("outlining")
+    steps = [_step(match) for match in in_program_order(matches)]
     partitions = outline_matches(model, selection)
     outcome = PartitionOutcome(
         label="" if model.path is None else model.path.name,
@@ -343,7 +409,13 @@ def _outline_matches(
         is_sorted=is_sorted,
         hints=hints,
     )
-    return _Outlined(model, outcome, measuring)
+    return _Outlined(model, outcome, measuring, steps)
+
+
+def _step(match: Match) -> Step:
+    """Return an outlining as a step; the root's output stays when it is outlined."""
+    values = names_of(value for node in match.nodes for value in node.made)
+    return Step(match.rule.qualified_name, match.root.first_output, values)
 
 
 # Outlining the repeated blocks of a model, checking and writing it.
@@ -377,22 +449,53 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
     job = WriteJob(model_path, settings)
     model = job.open()
     job.protect(model, set())
-    outcome = _outline_blocks(model, settings, job.say)
-    counts = {rule.qualified_name: 0 for rule in placeholders} | outcome.counts
-    judged = judge_expectations(expected, counts)
     before = model_path.stat().st_size
-    delivery = job.finish(
-        model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
-    )
-    return replace(outcome, expected=judged, delivery=delivery, size=(before, delivery.size))
+
+    def make(left: Left) -> Attempt[RepeatOutcome]:
+        model = job.unedited()
+        outcome = _outline_blocks(model, settings, job.say, left)
+        steps = [
+            Step(
+                _BLOCK,
+                family.partitions[0].call.first_output,
+                names_of(value for each in family.partitions for value in each.call.made),
+            )
+            for family in outcome.families
+        ]
+        return Attempt(model, outcome, steps)
+
+    def finish(attempt: Attempt[RepeatOutcome]) -> RepeatOutcome:
+        outcome = attempt.outcome
+        counts = {rule.qualified_name: 0 for rule in placeholders} | outcome.counts
+        judged = judge_expectations(expected, counts)
+        delivery = job.finish(
+            attempt.model,
+            is_changed=outcome.is_changed,
+            is_wanted=lambda _size: not unmet_of(judged),
+        )
+        return replace(outcome, expected=judged, delivery=delivery, size=(before, delivery.size))
+
+    return keep_what_holds(job, make, finish)
 
 
-def _outline_blocks(model: Model, options: RepeatSettings, say: Progress) -> RepeatOutcome:
+_BLOCK = "block"
+"""What a kind of repeated block is called where it is taken back."""
+
+
+def _outline_blocks(
+    model: Model, options: RepeatSettings, say: Progress, left: Left
+) -> RepeatOutcome:
     from dplcli.passes.repeat import outline_repeats  # noqa: PLC0415  # only here
 
     before, is_sorted = model.graph.computing_count, is_modified(model)
     say("searching for repeated blocks")
-    result = outline_repeats(model, options)
+    result = outline_repeats(
+        model,
+        options,
+        lambda block: any(
+            is_left_out(_BLOCK, value.name, left) for node in block for value in node.made
+        ),
+    )
     partitions = [p for family in result.families for p in family.partitions]
     return RepeatOutcome(
         label="" if model.path is None else model.path.name,

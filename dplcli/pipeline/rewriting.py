@@ -21,7 +21,8 @@ from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
-from dplcli.pipeline.writing import StepVerifier, WriteJob, check_output, load_editable, write_text
+from dplcli.pipeline.taking_back import Attempt, Step, is_left_out, keep_what_holds
+from dplcli.pipeline.writing import StepVerifier, WriteJob, check_output, write_text
 from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model, Node
     from dplcli.passes.rewrite import Application, RewriteObserver, Trace
+    from dplcli.pipeline.taking_back import Left
     from dplcli.settings import ApplySettings, RewriteSettings
 
 
@@ -113,12 +115,24 @@ def sha256_of(path: Path) -> str:
 
 
 class NotedRestrictions(RestrictingObserver):
-    """Restrictions that remember which of them had an effect."""
+    """Restrictions that remember which of them had an effect.
+
+    Args:
+        only: If not empty, nothing else is tried.
+        skip: What is not tried, as somebody said.
+        left: What else is not tried.
+        limit: After how many applications the rewrite ends; None for no limit.
+    """
 
     def __init__(
-        self, only: Sequence[Restriction], skip: Sequence[Restriction], limit: int | None
+        self,
+        only: Sequence[Restriction],
+        skip: Sequence[Restriction],
+        left: Sequence[Restriction],
+        limit: int | None,
     ) -> None:
-        super().__init__(only, skip, limit)
+        super().__init__(only, [*skip, *left], limit)
+        self._said = skip
         self._idle = {item for item in skip if item.node}
 
     def admits(self, rule: RewriteRule, root: Node) -> bool:
@@ -132,13 +146,13 @@ class NotedRestrictions(RestrictingObserver):
         names = {"", rule.name, rule.qualified_name}
         if self.only and not any(item.rule in names for item in self.only):
             return False
-        return not any(item.rule in names and not item.node for item in self.skip)
+        return not any(item.rule in names and not item.node for item in self._said)
 
     def notes(self) -> list[str]:
         """List the nodes of --skip that were never tried: a name may be misspelt."""
         return [
             f"--skip {item.rule}@{item.node}: this never came up"
-            for item in self.skip
+            for item in self._said
             if item in self._idle
         ]
 
@@ -206,43 +220,65 @@ def rewrite(
             verdict on the result can be reached.
     """
     job = _RewriteJob(model_path, settings)
-    job.load(settings, opset=settings.opset, plan=settings.plan)
-    observer = NotedRestrictions(
-        parse_restrictions("--only", settings.only, job.rules, job.model),
-        parse_restrictions("--skip", settings.skip, job.rules, job.model),
-        settings.limit,
+    job.open_with(settings, opset=settings.opset, plan=settings.plan)
+    only, skip = (
+        parse_restrictions(option, texts, job.rules, job.model)
+        for option, texts in (("--only", settings.only), ("--skip", settings.skip))
     )
-    job.say("rewriting")
-    done = rewrite_model(job.model, job.rules, observer, watchers=job.watchers(trace))
-    outcome = job.describe(
-        done,
-        untried=frozenset(r.qualified_name for r in job.rules if not observer.may_try(r)),
-        is_stopped=observer.is_over,
-        notes=(*job.model.notes, *losses(job.model), *observer.notes()),
-    )
-    if settings.plan is not None:
-        catalogs = [*catalogs_in(settings.patterns), *settings.target]
-        # Write what was done as a plan that can be applied again.
-        from dplcli.catalog.plan import Plan, PlanEntry, write_plan  # noqa: PLC0415  # pydantic
 
-        entries = tuple(
-            PlanEntry(
-                item.rule,
-                item.scope,
-                item.root.output,
-                item.root.qualified_op,
-                describe_change(item),
-            )
-            for item in done.applications
+    def make(left: Left) -> Attempt[RewriteOutcome]:
+        model = job.unedited()
+        left_out = [Restriction(*each) for each in left]
+        observer = NotedRestrictions(only, skip, left_out, settings.limit)
+        job.say("rewriting")
+        done = rewrite_model(model, job.rules, observer, watchers=job.watchers(trace))
+        outcome = job.describe(
+            done,
+            untried=frozenset(r.qualified_name for r in job.rules if not observer.may_try(r)),
+            is_stopped=observer.is_over,
+            notes=(*model.notes, *losses(model), *observer.notes()),
         )
-        names = tuple(_written(name, settings.plan.parent) for name in catalogs)
-        plan = Plan(model_path.name, sha256_of(model_path), names, entries, settings.opset)
-        write_text(settings.plan, write_plan(plan, settings.plan.name), "--plan")
+        return Attempt(model, outcome, _steps(outcome))
+
+    def finish(attempt: Attempt[RewriteOutcome]) -> RewriteOutcome:
+        if settings.plan is not None:
+            _write_plan(settings.plan, job, settings, attempt.outcome)
+        return job.written(attempt)
+
+    outcome = keep_what_holds(job, make, finish)
     if settings.hints and not settings.is_restricted:
+        done = Rewriting({**outcome.counts}, outcome.rounds, outcome.refused, outcome.applications)
         nodes = job.ops.total()
         said = hints_on_rewrite(model_path, settings.opset, job.rules, done, nodes)
         outcome = replace(outcome, hints=said)
-    return job.written(outcome)
+    return outcome
+
+
+def _write_plan(
+    path: Path, job: _RewriteJob, settings: RewriteSettings, outcome: RewriteOutcome
+) -> None:
+    """Write what was done as a plan that can be applied again."""
+    from dplcli.catalog.plan import Plan, PlanEntry, write_plan  # noqa: PLC0415  # pydantic
+
+    entries = tuple(
+        PlanEntry(
+            item.rule,
+            item.scope,
+            item.root.output,
+            item.root.qualified_op,
+            describe_change(item),
+        )
+        for item in outcome.applications
+    )
+    catalogs = [*catalogs_in(settings.patterns), *settings.target]
+    names = tuple(_written(name, path.parent) for name in catalogs)
+    plan = Plan(job.path.name, sha256_of(job.path), names, entries, settings.opset)
+    write_text(path, write_plan(plan, path.name), "--plan")
+
+
+def _steps(outcome: RewriteOutcome) -> list[Step]:
+    """Return what was done as steps that can be left out."""
+    return [Step(item.rule, item.root.label, item.values) for item in outcome.applications]
 
 
 @paused_gc()
@@ -268,7 +304,7 @@ def apply_plan(
     job = _RewriteJob(model_path, settings)
     catalogs = settings.patterns or named_catalogs(plan, allow_code=allow_code)
     rules = RuleSettings(patterns=catalogs, allow_code=allow_code)
-    job.load(rules, opset=plan.opset, reads=plan_path)
+    job.open_with(rules, opset=plan.opset, reads=plan_path)
     # A plan is made for one file.
     digest = sha256_of(model_path)
     other = (
@@ -284,20 +320,29 @@ def apply_plan(
         if entry.rule not in names:
             hint = did_you_mean_rule(entry.rule, sorted(names))
             raise CatalogError(f"{plan.place(entry)}: there is no rule {entry.rule!r}", hint=hint)
-    job.say("rewriting")
-    watchers = job.watchers(trace)
-    missing = settings.skip_missing
-    done = replay(
-        job.model, job.rules, entries=plan.entries, skip_missing=missing, watchers=watchers
-    )
-    outcome = job.describe(
-        done.rewriting,
-        plan=plan,
-        missing=done.missing,
-        may_miss=missing,
-        notes=(*job.model.notes, *losses(job.model), *([other] if other else [])),
-    )
-    return job.written(outcome)
+
+    def make(left: Left) -> Attempt[RewriteOutcome]:
+        model = job.unedited()
+        entries = [e for e in plan.entries if not is_left_out(e.rule, e.output, left)]
+        job.say("rewriting")
+        done = replay(
+            model,
+            job.rules,
+            entries=entries,
+            skip_missing=settings.skip_missing,
+            watchers=job.watchers(trace),
+        )
+        outcome = job.describe(
+            done.rewriting,
+            plan=plan,
+            missing=done.missing,
+            may_miss=settings.skip_missing,
+            notes=(*model.notes, *losses(model), *([other] if other else [])),
+        )
+        steps = [Step(e.rule, e.root.output, e.values) for e in outcome.applications]
+        return Attempt(model, outcome, steps)
+
+    return keep_what_holds(job, make, job.written)
 
 
 class _RewriteJob(WriteJob):
@@ -312,7 +357,7 @@ class _RewriteJob(WriteJob):
         if not settings.dry_run:
             check_output(path, self.output, in_place=settings.in_place)
 
-    def load(
+    def open_with(
         self,
         source: RuleSettings,
         *,
@@ -334,8 +379,8 @@ class _RewriteJob(WriteJob):
         if plan is not None:
             check_plan_path(plan, (self.path, self.output, self.failed))
         self.begin(will_run=settings.verify and not settings.dry_run)
-        self.model = load_editable(self.path, opset, self.verification.request.sums)
-        self.model.note_refutations()
+        self.opset = opset
+        self.model = self.load()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
             self.protect(self.model, files)
@@ -346,6 +391,8 @@ class _RewriteJob(WriteJob):
     def watchers(self, trace: Trace | None) -> list[RewriteObserver]:
         """Return the observers of the rewrite."""
         watchers: list[RewriteObserver] = [] if trace is None else [trace]
+        if trace is not None:
+            trace.turns.clear()  # of an attempt that failed
         if self.settings.verify_each:
             self.steps = StepVerifier(self, self.model)
             self.steps.begin()
@@ -370,8 +417,9 @@ class _RewriteJob(WriteJob):
             **more,
         )
 
-    def written(self, outcome: RewriteOutcome) -> RewriteOutcome:
+    def written(self, attempt: Attempt[RewriteOutcome]) -> RewriteOutcome:
         """Check the result and write it, unless the settings or the outcome forbid it."""
+        outcome = attempt.outcome
         if outcome.missing and not outcome.may_miss:
             return outcome
         if outcome.broken is not None and not self.settings.keep_failed:

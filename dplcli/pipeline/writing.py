@@ -40,12 +40,17 @@ class WriteJob:
 
     Attributes:
         moves_only: Whether the result is to be the model itself, but for functions.
+        model: The model, as it is edited.
+        opset: The opset to raise it to; None for its own.
 
     Raises:
         UsageError: There is nothing of such a name to leave out, or the check cannot be meant.
     """
 
     moves_only: bool = True
+    model: Model
+    opset: int | None = None
+    _is_edited: bool = False
 
     def __init__(self, path: Path, settings: ResultSettings) -> None:
         kinds = onnx_io.STRIPPERS
@@ -70,9 +75,32 @@ class WriteJob:
         """
         check_output(self.path, self.output, in_place=self.writing.in_place)
         self.begin(will_run=self.writing.verify)
-        model = load_model(self.path)
-        _editable(model, self.verification.request.sums).note_refutations()
+        self.model = self.load()
+        return self.model
+
+    def load(self) -> Model:
+        """Read the model as this job edits it."""
+        model = load_editable(self.path, self.opset, self.verification.request.sums)
+        model.note_refutations()
         return model
+
+    def unedited(self) -> Model:
+        """Return the model as it was read; read it again if it was edited."""
+        if self._is_edited:
+            self.model = self.load()
+        self._is_edited = True
+        return self.model
+
+    def is_sound(self, model: Model) -> bool:
+        """Tell whether an edited model passes its check; nothing is written."""
+        if graph_objection(model):
+            return False
+        how = self.writing.external_data
+        with staged(model, self.output, external_data=how) as written:
+            try:
+                return self.check(written.path).is_sound
+            except VerificationError:
+                return False
 
     def begin(self, *, will_run: bool) -> None:
         """Say that the model is read; start the process that will run it, if one will."""

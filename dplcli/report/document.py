@@ -482,9 +482,14 @@ def findings_of(
     if len(guilty) == 1 and guilty[0] in origins:
         message = f"the rule {guilty[0]} breaks the model: {reason}"
         messages.append(("equivalence", guilty[0], message))
+    taken = outcome.taken_back if isinstance(outcome, WrittenOutcome) else ()
+    told: list[tuple[Severity, str, str, str]] = [
+        *(("error", *each) for each in messages),
+        *(("warning", "equivalence", item.rule, f"taken back: {item}") for item in taken),
+    ]
     return tuple(
-        Finding(kind, "error", rule, message, read_place(origins.get(rule, ""), catalogs))
-        for kind, rule, message in messages
+        Finding(kind, severity, rule, message, read_place(origins.get(rule, ""), catalogs))
+        for severity, kind, rule, message in told
     )
 
 

@@ -121,8 +121,9 @@ def _call_list(inlining: Inlining) -> Part:
     """Return one row for each call that was replaced, and for each that stays."""
     columns = ("call", "function", "scope", "nodes")
     table = TextTable(*columns, prose=("nodes",), title="Calls")
-    for function, call, scope, nodes, _ in inlining.calls:
-        table.add_row(call.label, function.qualified_name, scope, tables.named(*nodes))
+    for done in inlining.calls:
+        name, nodes = done.function.qualified_name, tables.named(*done.nodes)
+        table.add_row(done.call.label, name, done.scope, nodes)
     for function, call, reason in inlining.refused:
         table.add_row(call.label, function.qualified_name, scope_of(call.graph), reason)
     return table

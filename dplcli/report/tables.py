@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
-    from dplcli.outcomes import Delivery, InspectOutcome, WrittenOutcome
+    from dplcli.outcomes import Delivery, InspectOutcome, TakenBack, WrittenOutcome
     from dplcli.report.layout import Cell, Part
     from dplcli.verify import InputChoice, OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -595,12 +595,29 @@ def ending(outcome: WrittenOutcome, *, is_changed: bool, verbose: bool) -> list[
         is_changed: Whether the result differs from the model at all.
         verbose: Whether to show the figures of a check that passed.
     """
-    delivery = delivered(outcome.delivery, is_changed=is_changed)
+    delivery = [
+        *taken_back(outcome.taken_back, None if verbose else _MOST_TAKEN_BACK),
+        *delivered(outcome.delivery, is_changed=is_changed),
+    ]
     if outcome.verification is not None:
         return [Text(), verification_report(outcome.verification, verbose=verbose), *delivery]
     if is_changed and not outcome.is_verified:
         return [Text("Not verified, as asked.", style="yellow"), *delivery]
     return delivery
+
+
+def taken_back(items: Sequence[TakenBack], most: int | None) -> list[Part]:
+    """Say what failed the check and is left out of the result."""
+    if not items:
+        return []
+    rows = [(each.rule, each.node or "everywhere", each.reason) for each in items[:most]]
+    table = TextTable("taken back", "where", "reason", prose=("reason",), rows=rows)
+    left = len(items) - len(rows)
+    more = [Text(f"and {left:,} more (--verbose shows them)")] if left else []
+    return [Text(), table, *more]
+
+
+_MOST_TAKEN_BACK = 8
 
 
 def delivered(written: Delivery, *, is_changed: bool) -> list[Part]:

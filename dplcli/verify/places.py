@@ -213,17 +213,20 @@ class _Places(CutModels):
         if self._judge.settings.strict:
             objections |= noted
             noted = {}
-        doubtful = [*objections, *doubts, *unseen]
+        doubtful = {**objections, **doubts, **unseen}
         return LocalJudgement(
             judged=len(changed),
             unchanged=len(pairs) - len(changed),
             differing=tuple(objections.values()),
             exact=self.judgement.exact,
             unseen=(*doubts.values(), *unseen.values()),
-            changes=tuple(self._changes(doubtful)) if doubtful else (),
+            changes=tuple(self._changes([*doubtful])) if doubtful else (),
             notes=tuple(noted.values()),
             sights=tuple(self._sight(pair) for pair in seen if pair not in unseen),
-            places=(*_junctions(doubtful, every), *_junctions(failed, self._agreed())),
+            places=(
+                *_junctions(doubtful, every),
+                *_junctions({pair: why.reason for pair, why in failed.items()}, self._agreed()),
+            ),
             case=next(iter(self.feeds)),
             roundings={
                 pair.original: self.records[pair.candidate].rounding or 0.0 for pair in changed
@@ -1089,8 +1092,8 @@ def _reach(place: Place, seen: Feeding) -> str:
     return f"; the inputs reach {', '.join(told)}" if told else ""
 
 
-def _junctions(pairs: Iterable[Pair], agreed: Mapping[str, str]) -> Iterator[Junction]:
-    return (Junction(pair.original, pair.candidate, pair.how, agreed) for pair in pairs)
+def _junctions(told: Mapping[Pair, str], agreed: Mapping[str, str]) -> Iterator[Junction]:
+    return (Junction(p.original, p.candidate, p.how, agreed, why) for p, why in told.items())
 
 
 def _label(wiring: Wiring, name: str) -> str:

@@ -128,12 +128,14 @@ class Junction:
         how: What aligned the two.
         agreed: Pairs of values, by the original's name, at which both may be cut to be fed what the
             original computes there.
+        why: What is wrong there, or cannot be told, in a sentence.
     """
 
     original: str
     candidate: str
     how: str
     agreed: Mapping[str, str]
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,221 @@
+"""Keep what holds: where the check says no, take back what fails, and write the rest.
+
+A rewrite, a partition or an inlining is made of steps, each at one place. If the result does not
+pass its check, the steps at the places that fail are left out, and all is done again without them:
+what they would have changed stays as it was, as if --skip had named them.
+
+The check names places (:mod:`dplcli.verify.places`). Where several steps lead to one, or where it
+names none, as when onnxruntime does not load the result, the first step that makes it fail is found
+by halving. A rule that fails three times is left out everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
+
+from dplcli.ir.traversal import captured_values
+from dplcli.onnx_io import load_model
+from dplcli.outcomes import TakenBack, WrittenOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from dplcli.ir import Model, Value
+    from dplcli.outcomes import Delivery
+    from dplcli.pipeline.writing import WriteJob
+    from dplcli.verify.verdict import Junction
+
+_MOST_FAILURES = 3
+"""How often a rule may fail before it is left out everywhere."""
+
+_MOST_HALVED = 2
+"""How often the first step that fails is found by halving, where no place names it."""
+
+FAILED = "with it, the result failed its check"
+"""Why something that was taken back is refused."""
+
+Outcome = TypeVar("Outcome", bound=WrittenOutcome)
+
+Key: TypeAlias = tuple[str, str]
+"""What a step is left out by: a rule, and a node."""
+
+
+class Step(NamedTuple):
+    """What was done at one place, and can be left out.
+
+    Attributes:
+        rule: The rule, or another name of what is done.
+        node: Where, by a name that says so in the original or after other steps.
+        values: The names of the values that it took away or made.
+    """
+
+    rule: str
+    node: str
+    values: frozenset[str]
+
+    @property
+    def key(self) -> Key:
+        """What it is left out by."""
+        return self.rule, self.node
+
+
+Left: TypeAlias = frozenset[Key]
+"""What is left out: a rule at a node, or a rule everywhere, at ""."""
+
+
+def is_left_out(rule: str, node: str, left: Collection[Key]) -> bool:
+    """Tell whether a rule is not to be applied at a node."""
+    return (rule, node) in left or (rule, "") in left
+
+
+def names_of(values: Iterable[Value]) -> frozenset[str]:
+    """Return the names of values."""
+    return frozenset(value.name for value in values)
+
+
+class Attempt(NamedTuple, Generic[Outcome]):
+    """A model that was edited.
+
+    Attributes:
+        model: It.
+        outcome: What was done, before anything is checked or written.
+        steps: The same, as what can be left out, in order.
+    """
+
+    model: Model
+    outcome: Outcome
+    steps: Sequence[Step]
+
+
+def keep_what_holds(
+    job: WriteJob,
+    make: Callable[[Left], Attempt[Outcome]],
+    finish: Callable[[Attempt[Outcome]], Outcome],
+) -> Outcome:
+    """Edit a model and write it; where the check says no, take back what fails.
+
+    Args:
+        job: The job.
+        make: Edits the model anew, but for what is left out.
+        finish: Checks a result, and writes it if it is sound.
+
+    Returns:
+        What *finish* said last; of a result that stays unsound, what it said first.
+    """
+    search = _Search(job, make)
+    attempt = make(frozenset())
+    first = outcome = finish(attempt)
+    while search.may_help(attempt, outcome.delivery):
+        search.take_back(attempt, outcome.delivery)
+        attempt = make(search.left)
+        outcome = finish(attempt)
+    if not outcome.delivery.is_sound:
+        return first
+    return replace(outcome, taken_back=tuple(search.taken.values()))
+
+
+class _Search(Generic[Outcome]):
+    """Finds the steps that make a result fail.
+
+    Attributes:
+        taken: What was taken back, and why.
+    """
+
+    def __init__(self, job: WriteJob, make: Callable[[Left], Attempt[Outcome]]) -> None:
+        self._job, self._make = job, make
+        self._halved = 0  # how often no place said where to look
+        self.taken: dict[Key, TakenBack] = {}
+
+    @property
+    def left(self) -> Left:
+        """What is left out."""
+        return frozenset(self.taken)
+
+    def may_help(self, attempt: Attempt[Outcome], delivery: Delivery) -> bool:
+        """Tell whether leaving something out may make a result sound."""
+        writing, verification = self._job.writing, delivery.verification
+        if delivery.is_sound or writing.all_or_nothing or writing.strict or not attempt.steps:
+            return False
+        if _places(delivery):
+            return True
+        # A check that is too weak, or blind, is that whatever is left out.
+        says_no = verification is None or verification.verdict == "different"
+        return says_no and self._halved <= _MOST_HALVED
+
+    def take_back(self, attempt: Attempt[Outcome], delivery: Delivery) -> None:
+        """Note what is to be left out, and why."""
+        reason = _reason(delivery)
+        found: dict[Step, str] = {}
+        for place in _places(delivery):
+            steps = _leading_to(place, attempt, self._job)
+            if steps and found.keys().isdisjoint(steps):
+                found[self._first_of(attempt, steps)] = place.why or reason
+        if not found:
+            self._halved += 1
+            found[self._first_of(attempt, attempt.steps)] = reason
+        self._note(found)
+
+    def _first_of(self, attempt: Attempt[Outcome], suspects: Sequence[Step]) -> Step:
+        """Return the first of some steps with which a result fails, those after it left out."""
+        sound, unsound = 0, len(suspects)
+        while unsound - sound > 1:
+            middle = (sound + unsound) // 2
+            self._job.say(f"trying {middle:,} of {len(suspects):,} of {len(attempt.steps):,} steps")
+            others = {step.key for step in suspects[middle:]}
+            if self._job.is_sound(self._make(self.left | others).model):
+                sound = middle
+            else:
+                unsound = middle
+        return suspects[unsound - 1]
+
+    def _note(self, found: Mapping[Step, str]) -> None:
+        for step, reason in found.items():
+            self.taken[step.key] = TakenBack(step.rule, step.node, reason)
+        failures = Counter(rule for rule, _ in self.taken)
+        for rule, count in failures.items():
+            is_stubborn = self._halved == _MOST_HALVED and rule in {step.rule for step in found}
+            if count >= _MOST_FAILURES or is_stubborn:
+                alike = [key for key in self.taken if key[0] == rule]
+                reasons = [self.taken.pop(key).reason for key in alike]
+                self.taken[rule, ""] = TakenBack(rule, "", reasons[0])
+
+
+def _places(delivery: Delivery) -> tuple[Junction, ...]:
+    regions = None if delivery.verification is None else delivery.verification.regions
+    return () if regions is None else regions.places
+
+
+def _reason(delivery: Delivery) -> str:
+    if delivery.objection:
+        return f"onnx.checker refuses the result: {delivery.objection}"
+    verification = delivery.verification
+    return next(iter(verification.objections), verification.complaint) if verification else ""
+
+
+def _leading_to(place: Junction, attempt: Attempt[Outcome], job: WriteJob) -> list[Step]:
+    """Return the steps that changed what lies between a place and the values before it."""
+    ours = _made_between(load_model(job.path), place.original, place.agreed.keys())
+    theirs = _made_between(attempt.model, place.candidate, {*place.agreed.values()})
+    names = ours | theirs
+    return [step for step in attempt.steps if not step.values.isdisjoint(names)]
+
+
+def _made_between(model: Model, end: str, agreed: Collection[str]) -> set[str]:
+    """Return the names of values of the main graph from which an end follows, back to some."""
+    names = {end}
+    pending: list[Value | None] = [model.graph.values.get(end)]
+    while pending:
+        value = pending.pop()
+        node = None if value is None else value.producer
+        if node is None:
+            continue
+        names.update(made.name for made in node.made)
+        for body in node.subgraphs.values():
+            names.update(name for graph in body.and_inner() for name in graph.values)
+        for read in (*node.read, *captured_values(node)):
+            if read.name not in names:
+                names.add(read.name)
+                pending += [] if read.name in agreed else [read]
+    return names
