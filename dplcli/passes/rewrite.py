@@ -927,6 +927,10 @@ class RewriteObserver:
         """Tell whether *match*, which could be replaced, is to be."""
         return True
 
+    def objection(self, match: Match, draft: Draft) -> str:  # noqa: ARG002  # for overriding
+        """Say why *draft* is not to replace *match*; "" if it may."""
+        return ""
+
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
         """The turn of *rule* in round *number* begins; it has so many *candidates*."""
 
@@ -1598,6 +1602,8 @@ class RewriteDriver:
         for observer in self.observers:
             if not observer.wants(match):
                 return None
+            if reason := observer.objection(match, draft):
+                return match.reject(reason)
         self.loops.note(match, draft)
         outcome = Replacer(match, draft, self.names, self.functions, self.worklist).replace()
         if isinstance(outcome, Change):

@@ -21,6 +21,7 @@ from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
+from dplcli.pipeline.runnable import RunnableOnly
 from dplcli.pipeline.taking_back import Attempt, Step, is_left_out, keep_what_holds
 from dplcli.pipeline.writing import StepVerifier, WriteJob, check_output, write_text
 from dplcli.settings import RuleSettings
@@ -393,6 +394,8 @@ class _RewriteJob(WriteJob):
         watchers: list[RewriteObserver] = [] if trace is None else [trace]
         if trace is not None:
             trace.turns.clear()  # of an attempt that failed
+        if self.settings.verify and not self.settings.provider:
+            watchers.append(RunnableOnly())
         if self.settings.verify_each:
             self.steps = StepVerifier(self, self.model)
             self.steps.begin()

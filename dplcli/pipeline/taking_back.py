@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 _MOST_FAILURES = 3
 """How often a rule may fail before it is left out everywhere."""
 
-_MOST_HALVED = 2
-"""How often the first step that fails is found by halving, where no place names it."""
+_MOST_ROUNDS = 12
+"""How often steps are taken back before the result is refused as a whole."""
+
+_MOST_BLIND = 2
+"""How often in a row a step is sought by halving where no place names it."""
 
 FAILED = "with it, the result failed its check"
 """Why something that was taken back is refused."""
@@ -125,7 +128,8 @@ class _Search(Generic[Outcome]):
 
     def __init__(self, job: WriteJob, make: Callable[[Left], Attempt[Outcome]]) -> None:
         self._job, self._make = job, make
-        self._halved = 0  # how often no place said where to look
+        self._blind = 0  # how often no place said where to look
+        self._rounds = self._trials = 0
         self.taken: dict[Key, TakenBack] = {}
 
     @property
@@ -136,33 +140,45 @@ class _Search(Generic[Outcome]):
     def may_help(self, attempt: Attempt[Outcome], delivery: Delivery) -> bool:
         """Tell whether leaving something out may make a result sound."""
         writing, verification = self._job.writing, delivery.verification
-        if delivery.is_sound or writing.all_or_nothing or writing.strict or not attempt.steps:
+        is_over = self._rounds >= _MOST_ROUNDS or writing.all_or_nothing or writing.strict
+        if delivery.is_sound or is_over or not attempt.steps:
             return False
         if _places(delivery):
             return True
         # A check that is too weak, or blind, is that whatever is left out.
         says_no = verification is None or verification.verdict == "different"
-        return says_no and self._halved <= _MOST_HALVED
+        return says_no and self._blind <= _MOST_BLIND
 
     def take_back(self, attempt: Attempt[Outcome], delivery: Delivery) -> None:
         """Note what is to be left out, and why."""
+        self._rounds += 1
         reason = _reason(delivery)
         found: dict[Step, str] = {}
         for place in _places(delivery):
             steps = _leading_to(place, attempt, self._job)
-            if steps and found.keys().isdisjoint(steps):
-                found[self._first_of(attempt, steps)] = place.why or reason
+            if not steps or not found.keys().isdisjoint(steps):
+                continue
+            guilty = {step.rule for step in found}
+            again = [step for step in steps if step.rule in guilty]
+            for step in again or [self._first_of(attempt, steps)]:
+                found[step] = place.why or reason
         if not found:
-            self._halved += 1
+            self._blind += 1
             found[self._first_of(attempt, attempt.steps)] = reason
         self._note(found)
 
     def _first_of(self, attempt: Attempt[Outcome], suspects: Sequence[Step]) -> Step:
-        """Return the first of some steps with which a result fails, those after it left out."""
+        """Return the first of some steps with which a result fails, those after it left out.
+
+        In all there are as many trials as it takes to find two of them among all steps; then it is
+        the last one.
+        """
         sound, unsound = 0, len(suspects)
-        while unsound - sound > 1:
+        most = 2 * len(attempt.steps).bit_length()
+        while unsound - sound > 1 and self._trials < most:
             middle = (sound + unsound) // 2
-            self._job.say(f"trying {middle:,} of {len(suspects):,} of {len(attempt.steps):,} steps")
+            self._trials += 1
+            self._job.say(f"trying {middle:,} of {len(suspects):,} steps")
             others = {step.key for step in suspects[middle:]}
             if self._job.is_sound(self._make(self.left | others).model):
                 sound = middle
@@ -175,7 +191,7 @@ class _Search(Generic[Outcome]):
             self.taken[step.key] = TakenBack(step.rule, step.node, reason)
         failures = Counter(rule for rule, _ in self.taken)
         for rule, count in failures.items():
-            is_stubborn = self._halved == _MOST_HALVED and rule in {step.rule for step in found}
+            is_stubborn = self._blind == _MOST_BLIND and rule in {step.rule for step in found}
             if count >= _MOST_FAILURES or is_stubborn:
                 alike = [key for key in self.taken if key[0] == rule]
                 reasons = [self.taken.pop(key).reason for key in alike]

@@ -79,6 +79,7 @@ class Place:
         nodes: All of them, with those in their bodies.
         reads: The values of the original that enter one or the other.
         without: Cuts that this place looks past, by the original's names.
+        uneven: What of *reads* enters one part alone.
     """
 
     pair: Pair
@@ -86,6 +87,7 @@ class Place:
     nodes: tuple[Sequence[NodeProto], Sequence[NodeProto]]
     reads: Sequence[str]
     without: frozenset[str] = frozenset()
+    uneven: frozenset[str] = frozenset()
 
     def any_node(self) -> Iterator[NodeProto]:
         """Yield the nodes of both parts."""
@@ -247,8 +249,10 @@ class CutModels:
             [node for row in sorted(part.nodes) for node in side.inside(row)]
             for side, part in zip(self.sides, (ours, theirs), strict=True)
         )
-        reads = dict.fromkeys([*ours.reads, *(self.cuts[name].original for name in theirs.reads)])
-        return Place(pair, (ours, theirs), (nodes[0], nodes[1]), [*reads], without)
+        again = [self.cuts[name].original for name in theirs.reads]
+        reads = [*dict.fromkeys([*ours.reads, *again])]
+        uneven = frozenset({*ours.reads} ^ {*again})
+        return Place(pair, (ours, theirs), (nodes[0], nodes[1]), reads, without, uneven)
 
     def cuts_of(self, side: int, without: frozenset[str] = frozenset()) -> Cuts:
         """Return the cuts of one model by its own names, but for some."""
@@ -259,14 +263,15 @@ class CutModels:
         """Return a place of which both parts read the same, to draw for it; None if there is none.
 
         What only one part reads may depend on what the other reads. So the place looks past it, the
-        last one first, and past what follows from a value that it has looked past.
+        last one first, and past what follows from a value that it has looked past. What follows
+        from sizes stays as it is, as these do.
         """
         without, (ours, theirs) = place.without, place.parts
         for _ in range(_LOOKED_PAST):
             if any(name not in self.cuts for name in theirs.reads):
                 return None
             reads = {*ours.reads}, {self.cuts[name].original for name in theirs.reads}
-            uneven = reads[0] ^ reads[1]
+            uneven = {n for n in reads[0] ^ reads[1] if not self.ranges[0].is_size(n)}
             if not uneven.issubset(self.inputs):
                 past = uneven - self.inputs.keys()
             else:  # what both read may depend on an input that one reads

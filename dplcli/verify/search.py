@@ -221,6 +221,7 @@ class Search:
         beyond = [(n * 1.5, n * 2, n * -1.5, n * -2) for n in large_held]  # as of a mask
         is_asked = {*asked}.__contains__
         aimed = tuple(filter(is_asked, finite))
+        among = (*odd * (len(_SMALL) // len(odd)), *_SMALL) if odd else ()
         groups = [
             tuple(finite) or (0.0, 1.0),
             tuple(ties),  # one step of a few elements is rounding: many have to be ties
@@ -231,7 +232,7 @@ class Search:
             _LIMITS,
             _SMALL,
             (0.0, -0.0),
-            (*odd * (len(_SMALL) // len(odd)), *_SMALL) if odd else (),
+            among,
             _COUNTS,
             *beyond,
             *((number,) for number in dict.fromkeys([*odd, *finite])),
@@ -240,8 +241,10 @@ class Search:
         needed = [abs(n) for n in likely if isinstance(n, (int, float)) and math.isfinite(n)]
         beside = self._beside if not self._number else []
         groups = [group for group in groups if group]
-        if self._number:  # what is missing comes up in two draws of three
-            sure = [group for group in (aimed, tuple(through)) if group]
+        if self._number:  # what is missing comes up most often
+            is_odd_missing = any(number in odd for number in asked)
+            sure = [aimed, among if is_odd_missing else (), tuple(through)]
+            sure = [group for group in sure if group]
             groups = [each for group in groups for each in (*sure, group)]
         return Wanted(
             groups,
@@ -436,12 +439,17 @@ def drawn_for(
     group = wanted.numbers[number % count if number < 2 * count or number % 2 else 0]
     first: dict[np.dtype[Any], Array] = {}
     drawn = {}
+    # NaN or an infinity in one value may show what it hides if others have it, too.
+    finite = tuple(filter(math.isfinite, group))
+    floats = [name for name, like in likes.items() if like.dtype.kind == "f"]
+    odd = [*floats, ""][number // max(count, 1) % (len(floats) + 1)] if finite != group else ""
     for name, like in likes.items():
         rng = np.random.default_rng([crc32(name.encode()), number])
         beside = None if number % 2 or not group else first.get(like.dtype)
         if beside is not None and beside.shape != like.shape:
             beside = rng.choice(beside.reshape(-1), like.shape) if beside.size else None
-        values = _drawn(_Draw(rng, like, specs[name], group, wanted, number, beside))
+        own = (finite or _SMALL) if odd and odd != name else group
+        values = _drawn(_Draw(rng, like, specs[name], own, wanted, number, beside))
         first.setdefault(like.dtype, values)
         drawn[name] = np.asarray(values)
     return drawn
