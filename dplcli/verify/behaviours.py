@@ -321,6 +321,10 @@ def _truth(slot: int) -> Callable[[Call], Pieces]:
     return pieces
 
 
+_HUGE = 1e25
+"""A number of which products overflow, so that their softmax is NaN though all are finite."""
+
+
 def _asked(*odd: float) -> Callable[[Call], Pieces]:
     """Return the pieces of an operator that asks for numbers that are none."""
 
@@ -733,7 +737,7 @@ PIECES: Mapping[str, Callable[[Call], Pieces]] = {
     **dict.fromkeys(_FLAT, _saturating),
     **dict.fromkeys(("And", "Or", "Xor"), _truth(-1)),
     **dict.fromkeys(("Where", "If", "Not"), _truth(0)),
-    "IsNaN": _asked(math.nan),
+    "IsNaN": _asked(math.nan, _HUGE, -_HUGE),
     "OneHot": _one_hot,
     "BitShift": _shifted,
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _extreme),

@@ -87,6 +87,7 @@ class Met:
         spare: What a few other runs were fed that reached it: the first may be revoked.
         is_possible: Whether ranges leave it open.
         is_inner: Whether the node stands in a body, which may run any number of times.
+        is_of_sizes: Whether all that it reads follows from sizes and constants alone.
     """
 
     op_type: str
@@ -97,6 +98,7 @@ class Met:
     spare: list[Mapping[str, Feed]] = field(default_factory=list)
     is_possible: bool = True
     is_inner: bool = False
+    is_of_sizes: bool = False
 
     @property
     def kind(self) -> object:
@@ -180,11 +182,13 @@ class PlaceCoverage:
         met: The pieces met so far.
         tables: Of each model, the tables, by node and operand.
         runs: How often each model was watched.
+        is_sized: Whether other sizes were tried: what follows from sizes shows there, or nowhere.
     """
 
     met: dict[PieceKey, Met] = field(default_factory=dict)
     tables: tuple[dict[str, _Table], dict[str, _Table]] = field(default_factory=lambda: ({}, {}))
     runs: list[int] = field(default_factory=lambda: [0, 0])
+    is_sized: bool = False
     _rows: dict[tuple[int, str], list[int]] | None = None
 
     def is_open(self, side: int) -> bool:
@@ -223,7 +227,11 @@ class PlaceCoverage:
             met = self.met.get(key)
             if met is None:
                 met = self.met[key] = Met(
-                    call.node.op_type, _form(call), piece, is_inner=not known.is_main
+                    call.node.op_type,
+                    _form(call),
+                    piece,
+                    is_inner=not known.is_main,
+                    is_of_sizes=is_shared and known.is_main,
                 )
             if met.distance and met.is_possible:  # more may be known than when it was met first
                 met.is_possible = _is_possible(piece, call, known)
@@ -266,6 +274,7 @@ class PlaceCoverage:
             key
             for key, met in self.met.items()
             if met.is_possible
+            and not (met.is_of_sizes and self.is_sized)
             and (made is None or key.value in made[key.side])
             and _is_asked(met, *alike[met.kind])
         ]

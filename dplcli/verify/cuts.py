@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from dplcli.analysis.extract import Wiring, subgraphs
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
-from dplcli.ir.operators import CASTS, CONTROL_FLOW
+from dplcli.ir.operators import CASTS, CONTROL_FLOW, MEASURING
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import all_nodes, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
@@ -132,6 +132,22 @@ class CutSide:
         row = self.wiring.makers.get(name)
         value = None if row is None else attribute(self.wiring.nodes[row], "value")
         return None if value is None else value.t
+
+    def is_measured(self, name: str, part: Part) -> bool:
+        """Tell whether nothing of a value matters to a part but its size or its type."""
+        pending, seen = [name], {name}
+        while pending:
+            current = pending.pop()
+            for row in self.wiring.readers.get(current, ()):
+                node = self.wiring.nodes[row]
+                is_like = node.op_type == "CastLike" and node.input[0] != current
+                if row not in part.nodes or node.op_type in MEASURING or is_like:
+                    continue
+                if part.end in node.output:
+                    return False
+                pending += [made for made in node.output if made and made not in seen]
+                seen.update(node.output)
+        return True
 
     def table(self, name: str) -> TensorProto | None:
         """Return the constant that a value is, or that it is converted from."""
@@ -264,14 +280,18 @@ class CutModels:
 
         What only one part reads may depend on what the other reads. So the place looks past it, the
         last one first, and past what follows from a value that it has looked past. What follows
-        from sizes stays as it is, as these do.
+        from sizes stays as it is, as these do; and of what is but measured, the size does.
         """
         without, (ours, theirs) = place.without, place.parts
         for _ in range(_LOOKED_PAST):
             if any(name not in self.cuts for name in theirs.reads):
                 return None
             reads = {*ours.reads}, {self.cuts[name].original for name in theirs.reads}
-            uneven = {n for n in reads[0] ^ reads[1] if not self.ranges[0].is_size(n)}
+            uneven = {
+                name
+                for name in reads[0] ^ reads[1]
+                if not (self.ranges[0].is_size(name) or self._is_measured(name, ours, theirs))
+            }
             if not uneven.issubset(self.inputs):
                 past = uneven - self.inputs.keys()
             else:  # what both read may depend on an input that one reads
@@ -286,6 +306,10 @@ class CutModels:
                 self.partners[last].candidate, self.sides[1], theirs, without
             )
         return None
+
+    def _is_measured(self, name: str, ours: Part, theirs: Part) -> bool:
+        other = self.partners[name].candidate if name in self.partners else name
+        return self.sides[0].is_measured(name, ours) and self.sides[1].is_measured(other, theirs)
 
     def _looking_past(self, name: str, side: CutSide, part: Part, without: frozenset[str]) -> Part:
         """Return a part that reads what one value that it read is made from."""

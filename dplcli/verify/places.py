@@ -39,7 +39,7 @@ from onnx import TensorProto
 from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
-from dplcli.ir.operators import BOUNDING, MEASURING, NEVER_EMPTY, WEIGHT_AXES
+from dplcli.ir.operators import BOUNDING, NEVER_EMPTY, WEIGHT_AXES
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify import compare
 from dplcli.verify.behaviours import beside_edits, bounds_of, edits, is_guard
@@ -74,8 +74,6 @@ from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from onnx import NodeProto
 
     from dplcli.verify.compare import Judge
     from dplcli.verify.coverage import PlaceCoverage
@@ -120,6 +118,12 @@ _JOINED_BATCH = 64
 
 _SHARE = 4
 """Which part of what is left one place may take: there is something left for each."""
+
+_RUNS_EACH = 4
+"""How many runs of its own size each place may take for other sizes, whatever is left."""
+
+_MANY_SIZES = 4
+"""How many sizes show all that follows from sizes alone, if nothing bounds them."""
 
 _MOST_OF_A_SIZE = 1 << 29
 """How many for one draw with another size."""
@@ -372,12 +376,7 @@ class _Places(CutModels):
         if len({*self.ranges[0][end]}) == 1 or self.ranges[0].is_size(end):
             return True
         return all(
-            self.ranges[which].is_size(name)
-            or all(
-                _tells_size(side.wiring.nodes[row], name)
-                for row in side.wiring.readers.get(name, ())
-                if row in part.nodes
-            )
+            self.ranges[which].is_size(name) or side.is_measured(name, part)
             for which, (side, part) in enumerate(zip(self.sides, place.parts, strict=True))
             for name in part.reads
         )
@@ -812,7 +811,9 @@ class _Places(CutModels):
         feedings: list[Feeding] = []
         may_be_empty = not any(node.op_type in NEVER_EMPTY for node in place.any_node())
         power = 2 if any(node.op_type in WEIGHT_AXES for node in place.any_node()) else 1
-        record, budget = self.records[place.pair.candidate], self.left_to_search // _SHARE
+        record, full = self.records[place.pair.candidate], 2 * self.judgement.work(place, seen)
+        # There is always room for what costs a few of the runs that there were.
+        budget = self.left_to_search // _SHARE + _RUNS_EACH * full
         record.untried = ""
         met = self.experiment.coverage[place.pair.candidate].met.values()
         numbers = dict.fromkeys(n for each in met for n in finite_of(each.piece.draws))
@@ -821,19 +822,20 @@ class _Places(CutModels):
             if not size and not may_be_empty:
                 continue
             what = f"a size of {size:,} instead of {before:,}"
-            share = max(size, 1) / max(before, 1)
-            work = int(2 * self.judgement.work(place, seen) * share**power)
+            work = int(full * (size / max(before, 1)) ** power)
             if work > budget and size < before:
                 record.untried = record.untried or what
-            is_cheap = work <= min(budget, _MOST_OF_A_SIZE)
+            is_cheap = work <= budget and (size < before or work <= _MOST_OF_A_SIZE)
             group = groups[len(feedings) % 2 or size == MANY]
             feeds = sizes.fed(chosen, before, specs, group) if is_cheap else None
             if feeds is not None:
                 budget -= work
-                self.left_to_search -= work
+                self.left_to_search = max(0, self.left_to_search - work)
                 fed = {**seen.feeds, **feeds}
                 feedings.append(Feeding(f"fed with {what}", fed, {}, is_drawn=True))
-        return self._drawn([place], feedings, seen, is_sized=False)
+        failures = self._drawn([place], feedings, seen, is_sized=False)
+        self.experiment.coverage[place.pair.candidate].is_sized |= len(feedings) >= _MANY_SIZES
+        return failures
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
         """Add what places read that look past cuts."""
@@ -1041,11 +1043,6 @@ def _form_of(tensor: TensorProto | None, most: int) -> object:
     copy.CopyFrom(tensor)
     copy.ClearField("name")
     return copy.SerializeToString()
-
-
-def _tells_size(node: NodeProto, name: str) -> bool:
-    """Tell whether a node reads nothing of a value but its size or its type."""
-    return node.op_type in MEASURING or (node.op_type == "CastLike" and node.input[0] != name)
 
 
 def _where_finite(expected: Sequence[Leaf], given: Sequence[Leaf]) -> Sequence[Leaf]:

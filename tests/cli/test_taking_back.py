@@ -1,0 +1,155 @@
+"""What fails the check is taken back and named; the rest is written."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.cli.support import Dpl, Save, contents
+
+NET = """g (float[N, 2] x) => (float[N, 2] y) {
+    [a] s = Add (x, x) [n] m = Neg (s) [b] t = Add (m, m) [r] y = Relu (t)
+}"""
+TO_MUL = "{name: to_mul, pattern: 'Add(x, x)', replacement: 'Mul(x, 2.0)'}"
+WRONG = "{name: wrong, pattern: 'Neg(x)', replacement: 'Abs(x)'}"
+UNKNOWN = "{name: unknown, pattern: 'Relu(x)', replacement: 'nobody.Relu(x)'}"
+OUT = ("-o", "out.onnx")
+
+
+def rules(folder: Path, *texts: str, kind: str = "rewrites") -> tuple[str, ...]:
+    """Write a catalogue; return the options that name it."""
+    items = "".join(f"  - {text}\n" for text in texts)
+    target = "target: t\n" if kind == "patterns" else ""
+    text = f"dpl: 1\n{target}{kind}:\n{items}"
+    (folder / "rules.yaml").write_text(text, encoding="utf-8")
+    return ("-p", "rules.yaml")
+
+
+def ops(path: Path) -> list[str]:
+    """Return the operators of the main graph, in order."""
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def taken(folder: Path) -> list[tuple[str, str]]:
+    """Return what a report says was taken back, and where."""
+    told = json.loads((folder / "r.json").read_text())
+    return [(item["rule"], item["node"]) for item in told.get("taken_back", [])]
+
+
+def test_one_wrong_place_spoils_nothing(dpl: Dpl, folder: Path, save: Save) -> None:
+    """It is left as it was, named with the reason; all else is what --skip would have given."""
+    save(NET)
+    named = rules(folder, TO_MUL, WRONG)
+    answer = dpl("rewrite", "m.onnx", *named, *OUT, "--json", "r.json")
+
+    assert answer.code == 0, answer.err
+    assert ops(folder / "out.onnx") == ["Mul", "Neg", "Mul", "Relu"]
+    assert taken(folder) == [("wrong", "n")]
+    lines = answer.out.splitlines()
+    (at,) = (at for at, line in enumerate(lines) if line.startswith("taken back"))
+    assert lines[at].split() == ["taken", "back", "where", "reason"]
+    assert lines[at + 1].startswith("wrong       n      Neg 'm'")
+    assert lines[-1] == "Wrote out.onnx."
+
+    assert dpl("rewrite", "m.onnx", *named, "--skip", "wrong", "-o", "skipped.onnx").code == 0
+    assert (folder / "skipped.onnx").read_bytes() == (folder / "out.onnx").read_bytes()
+
+
+def test_the_finding_is_a_warning(dpl: Dpl, folder: Path, save: Save) -> None:
+    """Of the rule, at its place in the catalogue."""
+    save(NET)
+    answer = dpl("rewrite", "m.onnx", *rules(folder, WRONG), *OUT, "--sarif", "r.sarif")
+
+    assert answer.code == 0
+    (run,) = json.loads((folder / "r.sarif").read_text())["runs"]
+    (found,) = run["results"]
+    assert found["level"] == "warning"
+    assert found["message"]["text"].startswith("wrong: taken back: wrong at 'n'")
+    (where,) = found["locations"]
+    assert where["physicalLocation"]["artifactLocation"]["uri"] == "rules.yaml"
+
+
+@pytest.mark.parametrize(
+    "options", [["--all-or-nothing"], ["--strict"], ["--expect", "wrong>=1"]], ids=" ".join
+)
+def test_all_or_nothing(dpl: Dpl, folder: Path, save: Save, options: list[str]) -> None:
+    """Who wants all, or what was taken back, gets the answer no, and no file."""
+    save(NET)
+    named = rules(folder, TO_MUL, WRONG)
+    before = contents(folder)
+    answer = dpl("rewrite", "m.onnx", *named, *OUT, *options)
+
+    assert answer.code == 1
+    assert contents(folder) == before
+
+
+def test_a_rule_that_fails_three_times_goes_as_a_whole(dpl: Dpl, folder: Path, save: Save) -> None:
+    """Also where nobody looked: five places are one line."""
+    lines = "  ".join(f"m{at} = Neg (x)  [c{at}] y{at} = Cos (m{at})" for at in range(5))
+    outputs = ", ".join(f"float[N, 2] y{at}" for at in range(5))
+    save(f"g (float[N, 2] x) => ({outputs}) {{ {lines} }}")
+    wrong = "{name: wrong, pattern: 'Cos(x)', replacement: 'Sin(x)'}"
+    answer = dpl("rewrite", "m.onnx", *rules(folder, wrong, TO_MUL), *OUT, "--json", "r.json")
+
+    assert answer.code == 0
+    assert taken(folder) == [("wrong", "")]
+    assert "wrong       everywhere" in answer.out
+    assert set(ops(folder / "out.onnx")) == {"Neg", "Cos"}
+
+
+def test_what_onnxruntime_does_not_load_is_found_by_halving(
+    dpl: Dpl, folder: Path, save: Save
+) -> None:
+    """No place names it: the candidate does not run at all."""
+    save(NET)
+    answer = dpl("rewrite", "m.onnx", *rules(folder, TO_MUL, UNKNOWN), *OUT, "--json", "r.json")
+
+    assert answer.code == 0, answer.err
+    assert taken(folder) == [("unknown", "r")]
+    assert ops(folder / "out.onnx") == ["Mul", "Neg", "Mul", "Relu"]
+
+
+def test_a_plan(dpl: Dpl, folder: Path, save: Save) -> None:
+    """Its entries are taken back, too."""
+    save(NET)
+    named = rules(folder, TO_MUL, WRONG)
+    plan = ("rewrite", "m.onnx", *named, "--plan", "p.yaml", "--dry-run")
+    assert dpl(*plan).code == 0
+    answer = dpl("apply", "p.yaml", "m.onnx", *OUT, "--json", "r.json")
+
+    assert answer.code == 0
+    assert taken(folder) == [("wrong", "m")]
+    assert ops(folder / "out.onnx") == ["Mul", "Neg", "Mul", "Relu"]
+
+
+SEQUENCE = """g (float[B, 4] x) => (float[B, 4] y) <int64 one = {1}> {
+    q = SplitToSequence <axis = 1> (x, one)
+    r = SequenceMap <body = b (float[B, 1] e) => (float[B, 1] f) {
+        d = Relu (e)  f = Tanh (d)
+    }> (q)
+    y = ConcatFromSequence <axis = 1> (r)
+}"""
+
+
+def test_a_call_that_onnxruntime_does_not_load(dpl: Dpl, folder: Path, save: Save) -> None:
+    """Two chained calls in the body of a SequenceMap: one of them is left out, and refused."""
+    save(SEQUENCE)
+    named = rules(
+        folder, "{name: relu, pattern: Relu(x)}", "{name: tanh, pattern: Tanh(x)}", kind="patterns"
+    )
+    answer = dpl("partition", "m.onnx", *named, *OUT, "--json", "r.json")
+
+    assert answer.code == 0, answer.err
+    told = json.loads((folder / "r.json").read_text())
+    assert len(told["partitions"]) == len(told["taken_back"]) == 1
+    (refused,) = (item for item in told["refused"] if item["stage"] == "check")
+    assert refused["reason"] == "with it, the result failed its check"
+    onnx.checker.check_model(folder / "out.onnx", full_check=True)
+
+
+def test_a_blind_check_takes_nothing_back(dpl: Dpl, folder: Path, save: Save) -> None:
+    """It is blind with and without what was done."""
+    save("g (float[2] x) => (float[2] y) { s = Add (x, x)  z = Sub (s, s)  y = Exp (z) }")
+    answer = dpl("rewrite", "m.onnx", *rules(folder, TO_MUL), *OUT)
+    assert "taken back" not in answer.out
