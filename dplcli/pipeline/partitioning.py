@@ -25,7 +25,7 @@ from dplcli.pipeline.rules import load_rewrites, load_rules
 from dplcli.pipeline.taking_back import (
     FAILED,
     Attempt,
-    Step,
+    Undoable,
     is_left_out,
     keep_what_holds,
     names_of,
@@ -98,7 +98,7 @@ def inline(model_path: Path, settings: InlineSettings) -> InlineOutcome:
             is_sorted=is_sorted,
         )
         steps = [
-            Step(done.function.qualified_name, done.outputs[0], frozenset(done.outputs))
+            Undoable(done.function.qualified_name, done.outputs[0], frozenset(done.outputs))
             for done in inlining.calls
             if done.outputs
         ]
@@ -315,7 +315,7 @@ class _Outlined(NamedTuple):
     model: Model
     outcome: PartitionOutcome
     measuring: Measuring
-    steps: Sequence[Step]
+    steps: Sequence[Undoable]
 
 
 def _merged(
@@ -343,7 +343,7 @@ def _merged(
         )
         nodes = (outcome.nodes[0], model.graph.computing_count)
         steps = [
-            Step(f"{r.call.domain}.region", r.call.first_output, names_of(r.call.made))
+            Undoable(f"{r.call.domain}.region", r.call.first_output, names_of(r.call.made))
             for r in regions
             if r.members
         ]
@@ -412,10 +412,10 @@ def _outline_matches(  # noqa: PLR0913, PLR0917  # what is outlined, and what is
     return _Outlined(model, outcome, measuring, steps)
 
 
-def _step(match: Match) -> Step:
+def _step(match: Match) -> Undoable:
     """Return an outlining as a step; the root's output stays when it is outlined."""
     values = names_of(value for node in match.nodes for value in node.made)
-    return Step(match.rule.qualified_name, match.root.first_output, values)
+    return Undoable(match.rule.qualified_name, match.root.first_output, values)
 
 
 # Outlining the repeated blocks of a model, checking and writing it.
@@ -455,7 +455,7 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
         model = job.unedited()
         outcome = _outline_blocks(model, settings, job.say, left)
         steps = [
-            Step(
+            Undoable(
                 _BLOCK,
                 family.partitions[0].call.first_output,
                 names_of(value for each in family.partitions for value in each.call.made),

@@ -22,7 +22,7 @@ from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
 from dplcli.pipeline.runnable import RunnableOnly
-from dplcli.pipeline.taking_back import Attempt, Step, is_left_out, keep_what_holds
+from dplcli.pipeline.taking_back import Attempt, Undoable, is_left_out, keep_what_holds
 from dplcli.pipeline.writing import StepVerifier, WriteJob, check_output, write_text
 from dplcli.settings import RuleSettings
 
@@ -277,9 +277,9 @@ def _write_plan(
     write_text(path, write_plan(plan, path.name), "--plan")
 
 
-def _steps(outcome: RewriteOutcome) -> list[Step]:
+def _steps(outcome: RewriteOutcome) -> list[Undoable]:
     """Return what was done as steps that can be left out."""
-    return [Step(item.rule, item.root.label, item.values) for item in outcome.applications]
+    return [Undoable(item.rule, item.root.label, item.values) for item in outcome.applications]
 
 
 @paused_gc()
@@ -340,7 +340,7 @@ def apply_plan(
             may_miss=settings.skip_missing,
             notes=(*model.notes, *losses(model), *([other] if other else [])),
         )
-        steps = [Step(e.rule, e.root.output, e.values) for e in outcome.applications]
+        steps = [Undoable(e.rule, e.root.output, e.values) for e in outcome.applications]
         return Attempt(model, outcome, steps)
 
     return keep_what_holds(job, make, job.written)

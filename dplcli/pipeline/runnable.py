@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.replacement import DraftConstant, DraftNode
 from dplcli.ir import Value
 from dplcli.passes.rewrite import RewriteObserver
-from dplcli.verify.runnable import Asked, Kernels
+from dplcli.verify.runnable import Asked, KernelAnswers
 
 if TYPE_CHECKING:
     from dplcli.dpl.replacement import Draft
@@ -18,7 +18,7 @@ class RunnableOnly(RewriteObserver):
     """Refuses replacements with an operator that the installed onnxruntime has no kernel for."""
 
     def __init__(self) -> None:
-        self._kernels = Kernels()
+        self._kernels = KernelAnswers()
 
     def objection(self, match: Match, draft: Draft) -> str:
         """Ask for each operator that the match does not have."""

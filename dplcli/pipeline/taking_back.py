@@ -45,7 +45,7 @@ Key: TypeAlias = tuple[str, str]
 """What a step is left out by: a rule, and a node."""
 
 
-class Step(NamedTuple):
+class Undoable(NamedTuple):
     """What was done at one place, and can be left out.
 
     Attributes:
@@ -89,7 +89,7 @@ class Attempt(NamedTuple, Generic[Outcome]):
 
     model: Model
     outcome: Outcome
-    steps: Sequence[Step]
+    steps: Sequence[Undoable]
 
 
 def keep_what_holds(
@@ -153,7 +153,7 @@ class _Search(Generic[Outcome]):
         """Note what is to be left out, and why."""
         self._rounds += 1
         reason = _reason(delivery)
-        found: dict[Step, str] = {}
+        found: dict[Undoable, str] = {}
         for place in _places(delivery):
             steps = _leading_to(place, attempt, self._job)
             if not steps or not found.keys().isdisjoint(steps):
@@ -167,7 +167,7 @@ class _Search(Generic[Outcome]):
             found[self._first_of(attempt, attempt.steps)] = reason
         self._note(found)
 
-    def _first_of(self, attempt: Attempt[Outcome], suspects: Sequence[Step]) -> Step:
+    def _first_of(self, attempt: Attempt[Outcome], suspects: Sequence[Undoable]) -> Undoable:
         """Return the first of some steps with which a result fails, those after it left out.
 
         In all there are as many trials as it takes to find two of them among all steps; then it is
@@ -186,7 +186,7 @@ class _Search(Generic[Outcome]):
                 unsound = middle
         return suspects[unsound - 1]
 
-    def _note(self, found: Mapping[Step, str]) -> None:
+    def _note(self, found: Mapping[Undoable, str]) -> None:
         for step, reason in found.items():
             self.taken[step.key] = TakenBack(step.rule, step.node, reason)
         failures = Counter(rule for rule, _ in self.taken)
@@ -210,7 +210,7 @@ def _reason(delivery: Delivery) -> str:
     return next(iter(verification.objections), verification.complaint) if verification else ""
 
 
-def _leading_to(place: Junction, attempt: Attempt[Outcome], job: WriteJob) -> list[Step]:
+def _leading_to(place: Junction, attempt: Attempt[Outcome], job: WriteJob) -> list[Undoable]:
     """Return the steps that changed what lies between a place and the values before it."""
     ours = _made_between(load_model(job.path), place.original, place.agreed.keys())
     theirs = _made_between(attempt.model, place.candidate, {*place.agreed.values()})

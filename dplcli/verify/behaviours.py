@@ -329,7 +329,7 @@ def _asked(*odd: float) -> Callable[[Call], Pieces]:
     """Return the pieces of an operator that asks for numbers that are none."""
 
     def pieces(call: Call) -> Iterator[Piece]:
-        yield Piece("true", _at(call.results), 1, 1, odd)
+        yield Piece("true", _at(call.results), 1, 1, odd, unless="alike")
         yield Piece("false", _at(call.results), 0, 0, (0.0,))
 
     return pieces

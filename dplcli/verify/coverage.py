@@ -18,7 +18,15 @@ import onnx
 from dplcli.analysis.extract import made_name
 from dplcli.ir.operators import CONTROL_FLOW
 from dplcli.onnx_io.convert import all_scopes
-from dplcli.verify.behaviours import Call, choices, ends_of, is_listed, is_whole_type, pieces_of
+from dplcli.verify.behaviours import (
+    GUARDS,
+    Call,
+    choices,
+    ends_of,
+    is_listed,
+    is_whole_type,
+    pieces_of,
+)
 from dplcli.verify.ranges import Interval
 
 if TYPE_CHECKING:
@@ -88,6 +96,7 @@ class Met:
         is_possible: Whether ranges leave it open.
         is_inner: Whether the node stands in a body, which may run any number of times.
         is_of_sizes: Whether all that it reads follows from sizes and constants alone.
+        condition: The first value that it reads.
     """
 
     op_type: str
@@ -99,6 +108,7 @@ class Met:
     is_possible: bool = True
     is_inner: bool = False
     is_of_sizes: bool = False
+    condition: str = ""
 
     @property
     def kind(self) -> object:
@@ -232,6 +242,7 @@ class PlaceCoverage:
                     piece,
                     is_inner=not known.is_main,
                     is_of_sizes=is_shared and known.is_main,
+                    condition=next(iter(call.node.input), ""),
                 )
             if met.distance and met.is_possible:  # more may be known than when it was met first
                 met.is_possible = _is_possible(piece, call, known)
@@ -270,13 +281,25 @@ class PlaceCoverage:
         for key, met in self.met.items():
             if met.is_possible:
                 alike[met.kind][key.side].append(met)
-        return [
+        asked = {
             key
             for key, met in self.met.items()
             if met.is_possible
             and not (met.is_of_sizes and self.is_sized)
-            and (made is None or key.value in made[key.side])
             and _is_asked(met, *alike[met.kind])
+        }
+        # What a guard chooses is as possible as that the guard is true.
+        guards = {key for key, met in self.met.items() if met.op_type in GUARDS} - asked
+        chosen = {
+            key
+            for key in asked
+            if self.met[key].op_type == "Where"
+            and key._replace(value=self.met[key].condition) in guards
+        }
+        return [
+            key
+            for key in self.met
+            if key in asked - chosen and (made is None or key.value in made[key.side])
         ]
 
     def _choose(self, side: int, call: Call, known: Known) -> None:

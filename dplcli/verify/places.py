@@ -59,6 +59,7 @@ from dplcli.verify.judgement import (
 )
 from dplcli.verify.layers import Pair, ValueStream, value_of
 from dplcli.verify.model import bytes_of
+from dplcli.verify.ranges import Interval
 from dplcli.verify.run import Runner
 from dplcli.verify.search import (
     AS_SEEN,
@@ -701,7 +702,8 @@ class _Places(CutModels):
         for name, spec in specs.items():
             if spec.axis:
                 other = self.partners[name].candidate if name in self.partners else name
-                self.experiment.axes |= {(0, name): spec.axis, (1, other): spec.axis}
+                for ranges, each in zip(self.ranges, (name, other), strict=True):
+                    ranges.limit(each, Interval(-spec.axis, spec.axis - 1.0))
         drawn = general_draws(seen.feeds, specs, count)
         return specs, [Feeding(_DRAWN, fed, {}, is_drawn=True) for fed in drawn]
 
@@ -961,7 +963,8 @@ class _Places(CutModels):
             if is_known and self.judgement.has_same_weights(narrow):
                 self.records[narrow.pair.candidate].alike = kinds[kind]
                 continue
-            if not (place := self._past(self.even(narrow), self._told)):
+            even = self.even(narrow)
+            if not (place := self._past(even, self._told) or even):
                 continue
             kinds.setdefault(kind, narrow.pair)
             work = self.judgement.work(place, seen) * (1 + len(self._ways(place)))

@@ -145,6 +145,7 @@ class Ranges:
         self._wiring = wiring
         self._settled = settled
         self._known: dict[str, Interval] = {}
+        self._limits: dict[str, Interval] = {}
         self._types: dict[str, int] = {}
         self._sizes: dict[str, bool] = {}
         self._constants: dict[str, bool] = {}
@@ -155,6 +156,12 @@ class Ranges:
             info.name: info.type.tensor_type.elem_type
             for info in (*graph.input, *graph.value_info, *graph.output)
         }
+
+    def limit(self, name: str, limit: Interval) -> None:
+        """Note within what a value lies, beyond what the nodes before it tell."""
+        if self._limits.get(name) != limit:
+            self._limits[name] = limit
+            self._known.clear()
 
     def is_size(self, name: str) -> bool:
         """Tell whether a value follows from sizes and constants alone."""
@@ -227,7 +234,9 @@ class Ranges:
                 pending += missing
                 continue
             pending.pop()
-            self._known.setdefault(current, self._found(current, node))
+            found, limit = self._found(current, node), self._limits.get(current, ANYTHING)
+            low, high = max(found.low, limit.low), min(found.high, limit.high)
+            self._known.setdefault(current, Interval(low, high) if low <= high else found)
         return self._known.get(name, ANYTHING)
 
     def _maker(self, name: str) -> NodeProto | None:

@@ -55,7 +55,7 @@ class Asked(NamedTuple):
         )
 
 
-class Kernels:
+class KernelAnswers:
     """The kernels of the installed onnxruntime on the CPU, as far as somebody asked."""
 
     def lacks(self, asked: Asked) -> bool:
