@@ -112,6 +112,11 @@ class Option(NamedTuple):
         return self.kind == "bool"
 
     @property
+    def is_written(self) -> bool:
+        """Whether what it names is written, if it names a file."""
+        return self.name == "output" or self.is_of_one
+
+    @property
     def is_multiple(self) -> bool:
         """Whether it may be given several times."""
         return self.kind in _MULTIPLE
@@ -259,6 +264,14 @@ class BaseSettings:
         named = [held for name, held in vars(self).items() if self.options[name].kind in _FILES]
         return [file for value in named for file in several(value) if isinstance(file, (str, Path))]
 
+    def reads(self) -> list[str]:
+        """Return what may name files that are read; some of it names none."""
+        kinds = {name: field.kind for name, field in self.options.items() if not field.is_written}
+        named = [held for name, held in vars(self).items() if kinds.get(name) in _FILES]
+        pairs = [held.values() for name, held in vars(self).items() if kinds.get(name) == "Pairs"]
+        texts = [text for value in (*named, *pairs) for text in several(value)]
+        return [str(text) for text in texts if isinstance(text, (str, Path))]
+
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
         """Make settings of what the command line says.
@@ -314,7 +327,7 @@ _HOLDS: dict[str, Callable[[Any], Any]] = {
 }
 """What makes a field's value of what a program gives, by the field's type."""
 
-_FILES = {"Model", "Place", "Places", "Sources"}
+_FILES = {"Inputs", "Model", "Place", "Places", "Sources"}
 _MULTIPLE = {"Names", "Numbers", "Sources", "Places", "Sizes", "Ranges", "Limits", "Pairs"}
 
 

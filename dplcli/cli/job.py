@@ -102,7 +102,7 @@ class BatchTask:
         raise NotImplementedError
 
     def contents(self, *, reads: bool) -> dict[str, str]:
-        """Return what the files hold; nothing if one cannot be read."""
+        """Return what the files hold that the work depends on."""
         return done.contents_of(self.model, self.texts(), reads=reads)
 
     def key(self, contents: Mapping[str, str]) -> str:
@@ -164,7 +164,8 @@ class ModelTask(BatchTask):
 
     def texts(self) -> Iterator[str]:
         """Yield parts of the request that may name files."""
-        return texts_in([self.models, self.settings])
+        yield from map(str, self.models)
+        yield from self.settings.reads()
 
     def work(self) -> ModelAnswer:
         """Do the job; files that it wrote are named as they are seen from the folder."""
@@ -181,17 +182,6 @@ class ModelTask(BatchTask):
                 seen = path.relative_to(here) if path.is_relative_to(here) else path
                 files[str(seen)] = done.digest_of(path)
         return replace(answer, files=files)
-
-
-def texts_in(value: object) -> Iterator[str]:
-    """Yield the texts in what a command is given; some of them name files."""
-    if isinstance(value, (str, Path)):
-        yield str(value)
-    elif isinstance(value, BaseSettings):
-        yield from texts_in({name: each for name, each in vars(value).items() if name != "output"})
-    elif isinstance(value, (dict, list, tuple)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from texts_in(item)
 
 
 def answer_to(
