@@ -189,6 +189,10 @@ class BuildTask(job.BatchTask):
             yield from () if step.settings is None else step.settings.reads()
             yield from _texts_of(step.program)
 
+    def places(self) -> Iterator[Path]:
+        """Yield the file of the result."""
+        yield self.output
+
     def work(self) -> ModelAnswer:
         """Do all steps."""
         try:

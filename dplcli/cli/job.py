@@ -23,6 +23,7 @@ from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, command_named, said_of
 from dplcli.cli.printing import say
 from dplcli.docstrings import docstring
 from dplcli.errors import UsageError, counted
+from dplcli.files import remove_stale
 from dplcli.outcomes import ModelAnswer
 from dplcli.settings import BaseSettings, BatchSettings
 
@@ -101,6 +102,10 @@ class BatchTask:
         """Do it."""
         raise NotImplementedError
 
+    def places(self) -> Iterator[Path]:
+        """Yield the files that it may write."""
+        raise NotImplementedError
+
     def contents(self, *, reads: bool) -> dict[str, str]:
         """Return what the files hold that the work depends on."""
         return done.contents_of(self.model, self.texts(), reads=reads)
@@ -166,6 +171,10 @@ class ModelTask(BatchTask):
         """Yield parts of the request that may name files."""
         yield from map(str, self.models)
         yield from self.settings.reads()
+
+    def places(self) -> Iterator[Path]:
+        """Yield the files that the job may write."""
+        return iter(self.writes)
 
     def work(self) -> ModelAnswer:
         """Do the job; files that it wrote are named as they are seen from the folder."""
@@ -251,6 +260,8 @@ class Batch(BatchSettings):
                 count = len(tasks) - len(left)
                 say(f"dpl: {count} of {counted(len(tasks), 'model')} were done before", err=True)
             answers |= self.run(left, tell) if left else {}
+        for folder in {place.parent for task in tasks for place in task.places()}:
+            remove_stale(folder)  # what a process left that was killed, of this run or before
         said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
         return [answer for answer in said if answer is not None]
 
