@@ -571,7 +571,8 @@ class _Crew:
             for address, count in threads.items():
                 only = self._client.get_executor(pure=False, workers=[address])
                 while has[address] < ahead * count and len(waiting) > spare:
-                    running[only.submit(work, waiting[0])] = waiting.popleft(), address
+                    task = waiting.popleft()
+                    running[only.submit(work, task)] = task, address
                     has[address] += 1
 
     def _look(self) -> None:
