@@ -844,15 +844,16 @@ class BatchSettings(BaseSettings, group="Many models"):
 
     Attributes:
         jobs: How many processes work on them. Default: one for each core.
-        resume: Leave out what an earlier run did, if model, options and results are unchanged. A
-            check in blocks that was interrupted goes on in any case.
+        resume: Leave out what an earlier run did, if options, results and all files that are read
+            are unchanged. A check in blocks that was interrupted goes on in any case.
         cache_size: Megabytes of answers that are kept for --resume and dpl build, for each folder
             that dpl is called in. Default: 2000.
         model_timeout: Time limit for each model, all that is done with it. Default: an hour.
         scheduler: Have the workers of this scheduler of Dask do them, such as tcp://host:8786.
-        worker_timeout: Give up when no worker could do the work for so long. Default: a minute.
-        strict_workers: Give up when a worker has another dpl, or lacks something, instead of
-            leaving it out.
+        worker_timeout: Give up a worker that says nothing for so long, and all when there is none
+            that can do the work. Default: a minute.
+        strict_workers: Give up when a worker has another dpl or other files, or lacks something,
+            instead of leaving it out.
     """
 
     jobs: int | None = option(default=None, flags="--jobs -j", least=1, metavar="N")

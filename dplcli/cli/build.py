@@ -395,8 +395,8 @@ def command(  # one parameter per option
 ) -> None:
     """Do what FILE says with all its models: dpl.yaml, or [tool.dpl] of a pyproject.toml.
 
-    A model is done again only if something has changed: its content, that of a catalogue, the
-    file, or the version of dpl or of what it runs on.
+    A model is done again only if something has changed: a file that is read for it, what FILE
+    says, or the version of dpl or of what it runs on.
 
     Exit codes: 0 all is as expected; 1 it is not, or would differ; 2 some could not be done.
     """
