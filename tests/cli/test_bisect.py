@@ -175,7 +175,7 @@ def test_the_place_of_the_catalogue_in_the_folder_follows_its_includes(
 def test_a_reproducer_has_the_code_of_its_checks(dpl: Dpl, folder: Path, net: Path) -> None:
     """And what that imports: it runs where nothing else lies."""
     (folder / "c").mkdir()
-    wrong = "{name: wrong, pattern: Softsign(x), replacement: Neg(x), check: 'checks:ok'}"
+    wrong = "{name: wrong, pattern: Tanh(x), replacement: Softsign(x), check: 'checks:ok'}"
     (folder / "c" / "r.yaml").write_text(f"dpl: 1\nrewrites: [{wrong}]\n")
     (folder / "c" / "checks.py").write_text("import helper\ndef ok(match): return helper.none\n")
     (folder / "c" / "helper.py").write_text("none = None\n")
