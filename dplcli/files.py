@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
+from zlib import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,7 +134,7 @@ def temporary_folder(folder: Path | None = None) -> Iterator[Path]:
 def _made(group: Provisional, folder: Path, suffix: str, make: Callable[[Path], None]) -> Path:
     _sweep(folder)
     for _ in range(_TRIES):
-        path = folder / f"{_PREFIX}{os.urandom(4).hex()}{suffix}"
+        path = folder / f"{_PREFIX}{_machine()}-{os.getpid()}-{os.urandom(4).hex()}{suffix}"
         group.note(path, with_content=True)
         try:
             make(path)
@@ -146,9 +147,10 @@ def _made(group: Provisional, folder: Path, suffix: str, make: Callable[[Path], 
 
 # What a run left behind that was killed outright.
 #
-# Who makes something for a while holds a lock on it, which the system takes back when the process
-# is gone, however it went. So what nobody holds is stale, on this machine and on others. Between
-# making and locking there is a moment; therefore what is new is left alone.
+# A name says who made it: on which machine, and which process. If that is this machine, and the
+# process is gone, it is stale. Else a lock tells, which who makes something holds on it, and which
+# the system takes back when the process is gone, however it went: what nobody holds is stale.
+# Between making and locking there is a moment; therefore what is new is left alone then.
 
 
 _SETTLED = 60.0
@@ -181,24 +183,59 @@ def _locked(path: Path) -> int | None:
     return descriptor
 
 
-@cache
-def _sweep(folder: Path) -> None:
-    """Remove, once for each folder, what is stale in it."""
+def remove_stale(folder: Path) -> None:
+    """Remove what runs that were killed have left in a folder."""
     with suppress(OSError):
         for path in list(folder.iterdir()):
-            if not _OURS.fullmatch(path.name) or time.time() - path.lstat().st_mtime < _SETTLED:
+            name = _OURS.fullmatch(path.name)
+            if name is None:
                 continue
-            descriptor = _locked(path)
-            if descriptor is None:
-                continue
+            descriptor = None
+            if not (name["machine"] == _machine() and _is_gone(int(name["process"]))):
+                is_new = time.time() - path.lstat().st_mtime < _SETTLED
+                descriptor = None if is_new else _locked(path)
+                if descriptor is None:
+                    continue
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
 
 
-_OURS = re.compile(re.escape(_PREFIX) + r"[0-9a-f]{8}(\.\w+)?")
+_sweep = cache(remove_stale)
+"""The same, once for each folder."""
+
+_OURS = re.compile(
+    re.escape(_PREFIX) + r"(?:(?P<machine>[0-9a-f]{8})-(?P<process>\d{1,9})-)?[0-9a-f]{8}(?:\.\w+)?"
+)
+
+
+@cache
+def _machine() -> str:
+    """Return what stands for where numbers mean the processes that they mean here, until it stops.
+
+    Containers of one machine number theirs apart.
+    """
+    told = [os.uname().nodename] if hasattr(os, "uname") else []
+    with suppress(OSError):
+        told.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        told.append(str(Path("/proc/self/ns/pid").readlink()))
+    return f"{crc32(os.fsencode(' '.join(told))):08x}"
+
+
+def _is_gone(process: int) -> bool:
+    """Tell whether a process of this machine has ended; False if nobody can tell."""
+    if not hasattr(os, "geteuid"):  # Windows would end it
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it is somebody else's
+        return False
+    return False
 
 
 def write_file(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:

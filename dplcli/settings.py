@@ -112,6 +112,11 @@ class Option(NamedTuple):
         return self.kind == "bool"
 
     @property
+    def is_written(self) -> bool:
+        """Whether what it names is written, if it names a file."""
+        return self.name == "output" or self.is_of_one
+
+    @property
     def is_multiple(self) -> bool:
         """Whether it may be given several times."""
         return self.kind in _MULTIPLE
@@ -259,6 +264,14 @@ class BaseSettings:
         named = [held for name, held in vars(self).items() if self.options[name].kind in _FILES]
         return [file for value in named for file in several(value) if isinstance(file, (str, Path))]
 
+    def reads(self) -> list[str]:
+        """Return what may name files that are read; some of it names none."""
+        kinds = {name: field.kind for name, field in self.options.items() if not field.is_written}
+        named = [held for name, held in vars(self).items() if kinds.get(name) in _FILES]
+        pairs = [held.values() for name, held in vars(self).items() if kinds.get(name) == "Pairs"]
+        texts = [text for value in (*named, *pairs) for text in several(value)]
+        return [str(text) for text in texts if isinstance(text, (str, Path))]
+
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
         """Make settings of what the command line says.
@@ -314,7 +327,7 @@ _HOLDS: dict[str, Callable[[Any], Any]] = {
 }
 """What makes a field's value of what a program gives, by the field's type."""
 
-_FILES = {"Model", "Place", "Places", "Sources"}
+_FILES = {"Inputs", "Model", "Place", "Places", "Sources"}
 _MULTIPLE = {"Names", "Numbers", "Sources", "Places", "Sizes", "Ranges", "Limits", "Pairs"}
 
 
@@ -831,15 +844,16 @@ class BatchSettings(BaseSettings, group="Many models"):
 
     Attributes:
         jobs: How many processes work on them. Default: one for each core.
-        resume: Leave out what an earlier run did, if model, options and results are unchanged. A
-            check in blocks that was interrupted goes on in any case.
+        resume: Leave out what an earlier run did, if options, results and all files that are read
+            are unchanged. A check in blocks that was interrupted goes on in any case.
         cache_size: Megabytes of answers that are kept for --resume and dpl build, for each folder
             that dpl is called in. Default: 2000.
         model_timeout: Time limit for each model, all that is done with it. Default: an hour.
         scheduler: Have the workers of this scheduler of Dask do them, such as tcp://host:8786.
-        worker_timeout: Give up when no worker could do the work for so long. Default: a minute.
-        strict_workers: Give up when a worker has another dpl, or lacks something, instead of
-            leaving it out.
+        worker_timeout: Give up a worker that says nothing for so long, and all when there is none
+            that can do the work. Default: a minute.
+        strict_workers: Give up when a worker has another dpl or other files, or lacks something,
+            instead of leaving it out.
     """
 
     jobs: int | None = option(default=None, flags="--jobs -j", least=1, metavar="N")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,14 +122,16 @@ def test_a_name_that_is_taken_stays_whose_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody's file is taken for ours because it has the name that we thought of."""
-    drawn = iter(["aaaaaaaa", "bbbbbbbb"])
+    drawn = iter(["aaaaaaaa", "aaaaaaaa", "bbbbbbbb"])
     monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
-    (tmp_path / ".dpl-aaaaaaaa").write_text("theirs", encoding="utf-8")
+    with files.temporary_file(tmp_path) as path:
+        name = path.name
+    (tmp_path / name).write_text("theirs", encoding="utf-8")
 
     with files.temporary_file(tmp_path) as path:
-        assert path.name == ".dpl-bbbbbbbb"
+        assert path.name == name.replace("aaaaaaaa", "bbbbbbbb")
 
-    assert names(tmp_path) == [".dpl-aaaaaaaa"]
+    assert names(tmp_path) == [name]
 
 
 def test_what_is_moved_away_is_kept(tmp_path: Path) -> None:
@@ -323,6 +326,47 @@ def test_what_a_killed_run_left_is_taken_away(
     assert other.exists()
     if holder is not None:
         os.close(holder)
+
+
+KILLED = """
+import os, signal
+from pathlib import Path
+from dplcli import files
+scopes = files.temporary_file(Path("."), ".onnx"), files.temporary_folder(Path("."))
+for scope in scopes:
+    scope.__enter__()
+if os.fork() == 0:  # holds the locks on
+    os.close(1)
+    signal.pause()
+print(os.getpid(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot tell whose process is gone")
+@pytest.mark.parametrize("machine", ["ours", "another"])
+def test_what_a_process_left_that_is_gone_is_taken_away_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str
+) -> None:
+    """However new it is, if it was of this machine: nobody can tell about another one's."""
+    with subprocess.Popen(  # noqa: S603  # our own program
+        [sys.executable, "-c", KILLED],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.communicate(timeout=60)[0].split() == [str(process.pid).encode()]
+    left = names(tmp_path)
+    assert len(left) == 2
+    if machine == "another":
+        monkeypatch.setattr(files, "_machine", lambda: "01234567")
+    with files.temporary_file(tmp_path) as ours:
+        files.remove_stale(tmp_path)
+        assert ours.exists()
+
+    os.killpg(process.pid, signal.SIGKILL)
+    assert names(tmp_path) == (left if machine == "another" else [])
 
 
 def test_what_is_in_use_is_held(tmp_path: Path) -> None:

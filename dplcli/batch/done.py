@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.errors import DplError
 from dplcli.files import cache_folder, encoded, write_file
-from dplcli.version import __version__, version_of
+from dplcli.version import __version__, program_files, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     Json = dict[str, Any]
 
@@ -31,9 +31,8 @@ _FORGOTTEN = 90 * 86_400.0
 """After how many seconds a project that nobody works in has no answers any more."""
 
 _YAML = (".yaml", ".yml")
+_MODEL = ".onnx"
 _SHORT = 16
-_PACKAGE = Path(__file__).parents[1]
-_SHIPPED = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
 _OTHERS = ("onnx", "onnxruntime", "numpy")
 
 
@@ -67,12 +66,9 @@ def _joined(parts: Iterable[object]) -> str:
 @cache
 def program() -> dict[str, str]:
     """Return the versions of dpl, which are hashes, too, and of what it runs on."""
-    files = sorted(_PACKAGE.rglob("*.py"))
-    code = [[str(each.relative_to(_PACKAGE)), digest_of(each)] for each in files]
-    shipped = [digest_of(folder) for folder in _SHIPPED if folder.is_dir()]
+    code = _joined([name, digest_of(file)] for name, file in program_files().items())
     return {
-        "dpl": f"{__version__} {_joined(code)[:_SHORT]}",
-        "catalogues of dpl": _joined(shipped)[:_SHORT],
+        "dpl": f"{__version__} {code[:_SHORT]}",
         **{name: version_of(name) for name in _OTHERS},
     }
 
@@ -88,81 +84,108 @@ def size_of(model: Path) -> int:
     return model.stat().st_size + data_used(load_model(model))
 
 
+def contents_of(model: Path, texts: Iterable[str], *, reads: bool) -> dict[str, str]:
+    """Return the hashes of all files that a job reads, by their names; "" for what is not known.
+
+    This is the one place that says which files these are: the model, what the request names, what
+    these files name in turn (:mod:`dplcli.catalog.needs`), and the external data of models. dpl
+    itself is a part of each key (:func:`program`).
+
+    Args:
+        model: The model.
+        texts: The parts of a request that may name files.
+        reads: Whether a model that was never seen is read, to know its external data. If not,
+            nothing is known about it.
+    """
+    from dplcli.catalog.needs import absolute, files_named  # noqa: PLC0415  # loads YAML
+
+    said, own = {}, absolute(model)
+    for path in {own, *files_named({*texts})}:
+        try:
+            is_model = path.suffix == _MODEL or path == own
+            found = _model_digest(path, reads=reads) if is_model else _meaning(path)
+        except OSError:
+            found = ""
+        said[_name_of(path)] = found
+    return dict(sorted(said.items()))
+
+
+def _name_of(path: Path) -> str:
+    """Return how a file is called on all machines: as it is seen from the folder, or from Python's.
+
+    Environments of Python may lie elsewhere on another machine.
+    """
+    from dplcli.catalog.needs import installed_place  # noqa: PLC0415  # as above
+
+    here = Path.cwd()
+    if path.is_relative_to(here):
+        return str(path.relative_to(here))
+    place = installed_place(path)
+    return str(path) if place is None else f"installed {path.relative_to(place)}"
+
+
 def _model_digest(path: Path, *, reads: bool) -> str:
-    """Return the hash of a model's content, its external data included; "" if it is no model."""
-    try:
-        own = digest_of(path)
-        known = read_answer(f"external-{own}")  # which files these are, the model's file decides
-        if known is None and not reads:
-            return ""
-        names = _external_names(path) if known is None else known["names"]
-        if known is None:
-            keep_answer(f"external-{own}", {"names": names})
-        return _joined([own, *([name, digest_of(path.parent / name)] for name in names)])
-    except (OSError, DplError):
+    """Return the hash of a model's content, its external data included; "" if that is not known.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    own = digest_of(path)
+    known = read_answer(f"external-{own}")  # which files these are, the model's file decides
+    if known is None and not reads:
         return ""
+    names = _external_names(path) if known is None else known["names"]
+    if known is None:
+        keep_answer(f"external-{own}", {"names": names})
+    folder = path.parent.resolve()
+    return _joined([own, *([name, digest_of(folder / name)] for name in names)])
 
 
 def _external_names(path: Path) -> list[str]:
+    """Return the files of a model's external data, as seen from its folder; none if it is no model.
+
+    In a cache of Hugging Face, they lie outside.
+    """
     from dplcli.onnx_io import external_files, load_model  # noqa: PLC0415  # slow to load
 
     folder = path.parent.resolve()
-    files = external_files(load_model(path), path.parent)
-    return sorted(str(each.relative_to(folder)) for each in files if each.is_relative_to(folder))
+    try:
+        return sorted(
+            os.path.relpath(each, folder) for each in external_files(load_model(path), path.parent)
+        )
+    except DplError:
+        return []
 
 
 def _meaning(path: Path) -> str:
-    """Return the hash of what a file says: of YAML without comments and layout, with includes.
+    """Return the hash of what a file says: of YAML without comments and layout.
 
     Raises:
         OSError: It cannot be read.
     """
-    said, files = [], [path]
-    for file in files:
-        is_yaml = file.suffix in _YAML and file.is_file()
-        own, includes = _said_in(file, digest_of(file)) if is_yaml else (digest_of(file), ())
-        said.append(own)
-        files += [at for name in includes if (at := file.parent / name) not in files]
-    return _joined(said)
+    own = digest_of(path)
+    return _said_in(path, own) if path.suffix in _YAML else own
 
 
 @cache
-def _said_in(path: Path, own: str) -> tuple[str, Sequence[str]]:
-    """Return the hash of what a file in YAML says by itself, and the names that it includes.
+def _said_in(path: Path, own: str) -> str:
+    """Return the hash of what a file in YAML says by itself.
 
     Keys may stand in any order at the top and in an entry of a list; in what else there is, such
     as for_each, their order has a meaning.
     """
-    from dplcli.catalog.yaml import YamlSource  # noqa: PLC0415  # slow to load
+    from dplcli.catalog.needs import said_in  # noqa: PLC0415  # slow to load
 
     try:
         said = {
             str(key): [dict(sorted(i.items())) if isinstance(i, dict) else i for i in value]
             if isinstance(value, list)
             else value
-            for key, value in sorted(YamlSource(path).data.items())
+            for key, value in sorted(said_in(path).data.items())
         }
-        includes = [name for name in said.get("include") or () if isinstance(name, str)]
-        return _joined([json.dumps(said, default=str)]), includes
+        return _joined([json.dumps(said, default=str)])
     except (DplError, TypeError, RecursionError):
-        return own, ()
-
-
-def contents_of(model: Path, texts: Iterable[str], *, reads: bool) -> dict[str, str]:
-    """Return the hashes of a model and of the files that are named; none if one cannot be read.
-
-    Args:
-        model: The model, whose external data counts.
-        texts: Parts of a request that may name files.
-        reads: Whether a model that was never seen is read, to know its external data. If not,
-            nothing is known about it.
-    """
-    try:
-        named = {text: _meaning(Path(text)) for text in sorted(set(texts)) if _exists(text)}
-    except OSError:
-        return {}
-    content = _model_digest(model, reads=reads)
-    return {**named, str(model): content} if content else {}
+        return own
 
 
 def key_of(contents: Mapping[str, str], request: object, folder: Path) -> str:
@@ -173,17 +196,10 @@ def key_of(contents: Mapping[str, str], request: object, folder: Path) -> str:
         request: What is asked, as JSON would hold it.
         folder: Where; the same files elsewhere are the same question.
     """
-    if not contents:
+    if not contents or not all(contents.values()):
         return ""
     text = json.dumps([program(), contents, request], sort_keys=True, default=str)
     return _joined([text.replace(f"{folder}{os.sep}", "")])
-
-
-def _exists(text: str) -> bool:
-    try:
-        return bool(text) and Path(text).exists()
-    except (OSError, ValueError):  # too long for a name, or no name at all
-        return False
 
 
 # Answers.

@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
@@ -23,6 +23,7 @@ from functools import partial
 from importlib import import_module
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
+from secrets import token_hex
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -40,12 +41,23 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
 
 _PATIENCE = 5.0
+_LOOK = 1.0
+"""How often somebody looks whether things are as they were."""
+
 _CONNECTING = 10.0
 _DIED = "the process that worked on it died, also when it was tried again alone"
 
 
 class LostError(DplError):
     """Nobody could finish a task; the others go on."""
+
+
+class UnfitError(DplError):
+    """A task cannot be done where somebody tried, whatever it is; elsewhere it can."""
+
+
+class _UnwantedError(Exception):
+    """Nobody waits for a task any more."""
 
 
 class _TimeIsUpError(BaseException):
@@ -62,12 +74,13 @@ def default_jobs() -> int:
 # Where the work is done.
 
 
-def run_here(
+def run_here(  # noqa: PLR0913, PLR0917  # all that is said of the work
     work: Callable[[Task], Answer],
     tasks: Sequence[Task],
     jobs: int,
     preload: Iterable[str] = (),
     seconds: float | None = None,
+    is_wanted: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[Task, Answer | Exception]]:
     """Do tasks in processes of this machine; yield each with its answer as it is done.
 
@@ -80,6 +93,7 @@ def run_here(
         jobs: How many processes.
         preload: Modules that all processes need.
         seconds: How long a task may take; None for as long as it likes.
+        is_wanted: Is asked now and then whether anybody waits for the answers.
 
     Yields:
         A task with its answer, or with the error that kept it from having one.
@@ -88,24 +102,29 @@ def run_here(
     suspects: list[Task] = []
     while waiting:
         with _processes(min(jobs, len(waiting)), preload) as executor:
-            suspects += yield from _handed_out(executor, work, waiting, jobs, seconds)
+            suspects += yield from _handed_out(executor, work, waiting, jobs, seconds, is_wanted)
     while suspects:
         alone = deque(suspects)
         with _processes(1, preload) as executor:
-            guilty = yield from _handed_out(executor, work, alone, 1, seconds)
+            guilty = yield from _handed_out(executor, work, alone, 1, seconds, is_wanted)
         for task in guilty:
             yield task, LostError(_DIED, hint="it may need more memory than there is")
         suspects = list(alone)
 
 
-def _handed_out(
+def _handed_out(  # noqa: PLR0913, PLR0917  # all that is said of the work
     executor: Executor,
     work: Callable[[Task], Answer],
     waiting: deque[Task],
     most: int,
     seconds: float | None,
+    is_wanted: Callable[[], bool] | None,
 ) -> Generator[tuple[Task, Answer | Exception], None, list[Task]]:
-    """Do tasks until all are done or the executor is broken; return those that it broke on."""
+    """Do tasks until all are done or the executor is broken; return those that it broke on.
+
+    Raises:
+        _UnwantedError: Nobody waits for them any more.
+    """
     running: dict[Future[Answer], tuple[Task, float]] = {}
     suspects: list[Task] = []
     is_broken = False
@@ -116,7 +135,9 @@ def _handed_out(
                 running[future] = waiting.popleft(), monotonic()
         except BrokenExecutor:
             is_broken = True
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        done, _ = wait(running, None if is_wanted is None else _LOOK, FIRST_COMPLETED)
+        if is_wanted is not None and not is_wanted():
+            raise _UnwantedError
         for future in done:
             task, since = running.pop(future)
             try:
@@ -292,9 +313,14 @@ def _end_group(group: int) -> None:
 # Where a scheduler of Dask has the work done.
 
 
-_LOOK = 1.0
 _AHEAD = 2
-"""How many tasks a thread of a worker has, so that none waits for us."""
+"""How many tasks a thread of a worker has while there are many, so that none waits for us."""
+
+_MOST_DEATHS = 3
+"""How many workers may die of a task."""
+
+_QUIET = 5.0
+"""For how many seconds a worker may say nothing in any case; each speaks up every few."""
 
 _ASKED = "(__import__('socket').gethostname(), "
 _ASKED += "__import__('dplcli.batch.done', fromlist=['program']).program())"
@@ -308,7 +334,8 @@ class Cluster(NamedTuple):
         scheduler: Its address.
         program: What a worker has to have: what it is called, and its version.
         preload: Modules that all processes need.
-        patience: For how many seconds there may be no worker that can do the work.
+        patience: For how many seconds a worker may say nothing, and there may be none that can do
+            the work.
         is_strict: Whether a worker that cannot is an error. If not, it is left out.
         tell: Is told who is left out, and who is gone.
     """
@@ -326,16 +353,18 @@ def run_there(
     tasks: Sequence[Task],
     cluster: Cluster,
     seconds: float | None = None,
+    stands: Callable[[Task], bool] = bool,
 ) -> Iterator[tuple[Task, Answer | Exception, str]]:
     """Do tasks in the workers of a Dask cluster; yield each as it is done.
 
-    Dask gives the task of a worker that dies to another one.
+    What a worker that dies, stands still or is unfit had not done is given to others.
 
     Args:
         work: Does a task; the workers must have dpl, and see the same files.
         tasks: What to do.
         cluster: Where.
         seconds: How long a task may take; None for as long as it likes.
+        stands: Tells whether a task can still be done here. If so, it is a worker that is unfit.
 
     Yields:
         A task with its answer, or with the error that kept it from having one; and the name of
@@ -344,24 +373,66 @@ def run_there(
     Raises:
         UsageError: Dask is not installed, there is no such scheduler, or no worker can do it.
     """
+    there = partial(_do_there, work, token_hex(8), cluster.preload, seconds)
     with _client(cluster.scheduler) as client:
-        yield from _Crew(client, cluster).done(partial(_do_there, work, cluster, seconds), tasks)
+        yield from _Crew(client, cluster, stands).done(there, tasks)
 
 
 def _do_there(
-    work: Callable[[Task], Answer], cluster: Cluster, seconds: float | None, task: Task
+    work: Callable[[Task], Answer],
+    run: str,
+    preload: Sequence[str],
+    seconds: float | None,
+    task: Task,
 ) -> tuple[str, Answer | Exception]:
-    """Do a task in a process of this thread of a worker of Dask; return where, and the answer."""
+    """Do a task in a process of this thread of a worker of Dask; return where, and the answer.
+
+    The process stays for the next task of the run. It ends with one that nobody waits for.
+    """
     multiprocessing.current_process().daemon = False  # or it could start none
+    is_wanted = _wanted()
+    if vars(_OWN).get("run") != run:  # files may have changed since, which a process remembers
+        _end_own()
     if not hasattr(_OWN, "executor"):
-        _OWN.scope = _processes(1, cluster.preload)
-        _OWN.executor = _OWN.scope.__enter__()  # stays for the next task
-    answers = list(_handed_out(_OWN.executor, work, deque([task]), 1, seconds))
-    if not answers:
-        _OWN.scope.__exit__(None, None, None)
-        del _OWN.executor
-        answers = list(run_here(work, [task], 1, cluster.preload, seconds))
+        _OWN.run, _OWN.scope = run, _processes(1, preload)
+        _OWN.executor = _OWN.scope.__enter__()
+    try:
+        answers = list(_handed_out(_OWN.executor, work, deque([task]), 1, seconds, is_wanted))
+        if not answers:
+            _end_own()
+            answers = list(run_here(work, [task], 1, preload, seconds, is_wanted))
+    except _UnwantedError as error:
+        _end_own(error)
+        answers = [(task, LostError("nobody waits for it any more"))]
     return socket.gethostname(), answers[0][1]
+
+
+def _end_own(error: Exception | None = None) -> None:
+    """End the process of this thread; at once, whatever it is doing, if there is an error."""
+    scope = vars(_OWN).pop("scope", None)
+    vars(_OWN).clear()
+    if scope is not None:
+        with suppress(_UnwantedError):
+            scope.__exit__(error and type(error), error, None)
+
+
+def _wanted() -> Callable[[], bool]:
+    """Return what tells whether the scheduler still waits for what this thread works on.
+
+    Dask stops no thread: what is cancelled, or whose client is gone, would go on.
+    """
+    dask: Any = import_module("distributed")
+    try:
+        worker = dask.get_worker()
+        key = worker.get_current_task()
+    except (ValueError, KeyError):  # no worker of Dask called
+        return lambda: True
+
+    def is_wanted() -> bool:
+        known = worker.state.tasks.get(key)
+        return known is not None and known.state != "cancelled"
+
+    return is_wanted
 
 
 _OWN = threading.local()
@@ -394,19 +465,32 @@ def _client(scheduler: str) -> Iterator[Any]:
                 client.close(timeout=_PATIENCE)
 
 
+class _NobodyError(UsageError):
+    """There is no worker."""
+
+
 class _Crew:
     """The workers of a cluster: who may work, and why others may not.
 
     Args:
         client: Of the scheduler.
         cluster: What is asked of them.
+        stands: Tells whether a task can still be done here.
     """
 
-    def __init__(self, client: Any, cluster: Cluster) -> None:  # noqa: ANN401  # Dask's
-        self._client, self._cluster = client, cluster
+    def __init__(
+        self,
+        client: Any,  # noqa: ANN401  # Dask's
+        cluster: Cluster,
+        stands: Callable[[Any], bool],
+    ) -> None:
+        self._client, self._cluster, self._stands = client, cluster, stands
         self._threads: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._faults: dict[str, str] = {}
+        self._seen: dict[str, tuple[object, float]] = {}
+        self._still: set[str] = set()
+        self._deaths: Counter[int] = Counter()
         self._asked: dict[Future[tuple[str, Mapping[str, str]]], str] = {}
         self._next, self._since = 0.0, monotonic()
 
@@ -416,49 +500,95 @@ class _Crew:
         """Do tasks; yield each with its answer and the name of the machine.
 
         Raises:
-            UsageError: There is no worker that can do the work, for too long.
+            UsageError: There is no worker that can do the work, for too long, and was none.
         """
         waiting = deque(tasks)
-        running: dict[Future[tuple[str, Answer | Exception]], tuple[Task, list[str]]] = {}
-        while waiting or running:
-            try:
-                self._look()
-            except DplError:
-                raise
-            except Exception:  # noqa: BLE001  # of many kinds
-                left = (*(task for task, _ in running.values()), *waiting)
-                yield from ((task, _gone(), "") for task in left)
-                return
-            for future, (task, crew) in [*running.items()]:
-                if not self._names.keys() & set(crew):
-                    future.cancel()
-                    waiting.append(task)
-                    del running[future]
-            fit = [*self._names]
-            most = _AHEAD * sum(self._threads.get(each, 1) for each in fit)
-            executor = self._client.get_executor(pure=False, workers=fit)
-            while waiting and len(running) < most:
-                future = executor.submit(work, waiting[0])
-                running[future] = waiting.popleft(), fit
-            if not (running or self._asked):
-                sleep(_LOOK)
-            futures: list[Future[Any]] = [*running, *self._asked]
-            done, _ = wait(futures, _LOOK, FIRST_COMPLETED)
-            for future in done & running.keys():
-                task, _ = running.pop(future)
-                yield (task, *_answered(future))
+        running: dict[Future[tuple[str, Answer | Exception]], tuple[Task, str]] = {}
+        has_answers = False
+        try:
+            while waiting or running:
+                try:
+                    self._look()
+                except Exception as error:
+                    is_ours = isinstance(error, DplError)
+                    if is_ours and not (has_answers and isinstance(error, _NobodyError)):
+                        raise
+                    lost = error if is_ours else _gone()
+                    left = (*(task for task, _ in running.values()), *waiting)
+                    yield from ((task, lost, "") for task in left)
+                    return
+                for task in self._taken_back(waiting, running):
+                    yield task, LostError("every worker of Dask that was given it died"), ""
+                self._hand_out(work, waiting, running)
+                if not (running or self._asked):
+                    sleep(_LOOK)
+                futures: list[Future[Any]] = [*running, *self._asked]
+                done, _ = wait(futures, _LOOK, FIRST_COMPLETED)
+                for future in done & running.keys():
+                    task, address = running.pop(future)
+                    answer, machine = _answered(future)
+                    if isinstance(answer, UnfitError) and self._stands(task):
+                        waiting.appendleft(task)
+                        self._leave_out(address, answer)
+                        continue
+                    has_answers = True
+                    yield task, answer, machine
+        finally:
+            for future in running:
+                with suppress(Exception):  # the scheduler may be gone
+                    future.cancel()  # which ends what a worker has begun
+
+    def _taken_back(
+        self, waiting: deque[Task], running: dict[Future[Any], tuple[Task, str]]
+    ) -> Iterator[Task]:
+        """Let what workers had not done that are of the crew no more wait again.
+
+        Yields:
+            Tasks that too many workers died of.
+        """
+        for future, (task, address) in [*running.items()]:
+            if address in self._names or future.done():
+                continue
+            del running[future]
+            future.cancel()
+            self._deaths[id(task)] += address not in self._threads
+            if self._deaths[id(task)] > _MOST_DEATHS:
+                yield task
+            else:
+                waiting.append(task)
+
+    def _hand_out(
+        self,
+        work: Callable[[Task], tuple[str, Answer | Exception]],
+        waiting: deque[Task],
+        running: dict[Future[tuple[str, Answer | Exception]], tuple[Task, str]],
+    ) -> None:
+        """Give each worker tasks of its own: then it is known what is lost with it."""
+        has = Counter(address for _, address in running.values())
+        threads = {each: self._threads.get(each, 1) for each in self._names}
+        for ahead in range(1, _AHEAD + 1):
+            spare = (ahead - 1) * sum(threads.values())
+            for address, count in threads.items():
+                only = self._client.get_executor(pure=False, workers=[address])
+                while has[address] < ahead * count and len(waiting) > spare:
+                    task = waiting.popleft()
+                    running[only.submit(work, task)] = task, address
+                    has[address] += 1
 
     def _look(self) -> None:
-        """Notice who has come and who is gone; ask who is new what it has."""
+        """Notice who has come, who is gone and who stands still; ask who is new what it has."""
         for future in [each for each in self._asked if each.done()]:
             self._judge(self._asked.pop(future), future)
         if monotonic() >= self._next:
             self._next = monotonic() + _LOOK
-            self._threads = self._client.nthreads()
+            workers = self._client.sync(self._client.scheduler.identity)["workers"]
+            self._threads = {address: each["nthreads"] for address, each in workers.items()}
             for address in self._names.keys() - self._threads:
                 name = self._names.pop(address)
                 self._cluster.tell(f"{name} is gone; others do what it had not done")
-            known = {*self._names, *self._faults, *self._asked.values()}
+            for address, each in workers.items():
+                self._listen(address, each["last_seen"])
+            known = {*self._names, *self._faults, *self._asked.values(), *self._still}
             for address in self._threads.keys() - known:
                 only = self._client.get_executor(pure=False, workers=[address])
                 self._asked[only.submit(eval, _ASKED)] = address
@@ -466,6 +596,35 @@ class _Crew:
             self._since = monotonic()
         elif monotonic() - self._since > self._cluster.patience:
             raise self._nobody()
+
+    def _listen(self, address: str, seen: object) -> None:
+        """Give a worker up that the scheduler has not heard of for too long, until it has.
+
+        It says when that was by its own clock.
+        """
+        before, since = self._seen.get(address, (None, 0.0))
+        if before != seen:
+            self._seen[address] = seen, monotonic()
+            self._still.discard(address)
+        elif monotonic() - since > max(self._cluster.patience, _QUIET):
+            self._still.add(address)
+            if name := self._names.pop(address, None):
+                told = f"{name} has said nothing for {monotonic() - since:.0f} s"
+                self._cluster.tell(f"{told}; others do what it had not done")
+
+    def _leave_out(self, address: str, fault: DplError) -> None:
+        """Give a worker nothing any more.
+
+        Raises:
+            UsageError: None may be left out.
+        """
+        name = self._names.pop(address, None)
+        if name is None:  # by another task
+            return
+        self._faults[address] = f"{name}: {fault.message}"
+        if self._cluster.is_strict:
+            raise UsageError(f"--strict-workers: {self._faults[address]}", hint=fault.hint)
+        self._cluster.tell(f"left out: {self._faults[address]}; others do what it had not done")
 
     def _judge(self, address: str, future: Future[tuple[str, Mapping[str, str]]]) -> None:
         """Take a worker on, or leave it out, by what it says that it has."""
@@ -489,12 +648,13 @@ class _Crew:
             raise UsageError(f"--strict-workers: {self._faults[address]}")
         self._cluster.tell(f"left out: {self._faults[address]}")
 
-    def _nobody(self) -> UsageError:
-        silent = [f"{address}: does not answer" for address in self._asked.values()]
+    def _nobody(self) -> _NobodyError:
+        quiet = {*self._asked.values(), *self._still}
+        silent = [f"{address}: does not answer" for address in sorted(quiet)]
         there = [self._faults[each] for each in self._faults if each in self._threads]
         lines = [*there, *silent] or ["there is none"]
         told = f"for {self._cluster.patience:g} s no worker could do the work"
-        return UsageError(
+        return _NobodyError(
             f"--scheduler {self._cluster.scheduler}: {told}: {'; '.join(lines)}",
             hint=f"start one where this dpl is: dask worker {self._cluster.scheduler}",
         )

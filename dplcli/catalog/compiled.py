@@ -20,17 +20,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.catalog.finding import Catalog, exists, find_catalog
 from dplcli.catalog.python import check_rules
 from dplcli.errors import CatalogError
 from dplcli.files import cache_folder, temporary_file
-from dplcli.version import __version__
+from dplcli.version import __version__, program_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from dplcli.catalog.catalog import Reader
     from dplcli.catalog.finding import CatalogPart
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule
     from dplcli.ir import SchemaLibrary
-
-_PACKAGE = Path(__file__).parent.parent
-_DECIDES = ("catalog", "dpl", "ir", "rewrites")
-"""The packages that decide what a catalogue gives."""
 
 _SUFFIXES = (".yaml", ".yml")
 _END = ".rules"
@@ -149,23 +145,20 @@ def _folder() -> Path | None:
 
 
 @cache
-def _code() -> bytes:
-    """Return a hash of the code that decides what a catalogue gives, and of what it runs on."""
+def code() -> bytes:
+    """Return a hash of what decides what a catalogue gives: dpl, and what it runs on."""
     import numpy as np  # noqa: PLC0415  # is loaded wherever a model is
 
     onnx = getattr(sys.modules.get("onnx"), "__version__", "")
     digest = sha256(f"{__version__} {sys.version} {np.__version__} {onnx}".encode())
-    for package in _DECIDES:
-        with os.scandir(_PACKAGE / package) as entries:
-            for entry in sorted(entries, key=lambda item: item.name):
-                if entry.name.endswith(".py"):
-                    status = entry.stat()
-                    digest.update(f"{entry.path} {status.st_size} {status.st_mtime_ns}".encode())
+    for file in program_files().values():
+        status = file.stat()
+        digest.update(f"{file} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.digest()
 
 
 def _file_for(path: Path, folder: Path) -> Path:
-    return folder / (sha256(_code() + os.fsencode(path)).hexdigest() + _END)
+    return folder / (sha256(code() + os.fsencode(path)).hexdigest() + _END)
 
 
 def _found(path: Path, folder: Path) -> _Compiled | None:

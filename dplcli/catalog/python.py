@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from hashlib import sha256
@@ -27,6 +28,9 @@ ENTRY_POINTS = "dplcli.catalogs"
 """The group under which an installed package offers catalogues."""
 
 VARIABLE = "CATALOG"
+
+FUNCTION = re.compile(r"(?P<module>.*[^:/\\]):(?P<function>[A-Za-z_]\w*)", re.DOTALL)
+"""How a text names a function: ``module:function`` or ``FILE.py:function``."""
 
 _PACKAGE = Path(__file__).parent.parent
 

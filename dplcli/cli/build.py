@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import filecmp
+import os
+import re
 import shutil
 from collections import Counter
 from contextlib import chdir
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -182,8 +185,13 @@ class BuildTask(job.BatchTask):
 
     def texts(self) -> Iterator[str]:
         """Yield parts of the request that may name files, programs among them."""
-        yield from job.texts_in([[step.kind, step.settings, step.program] for step in self.steps])
-        yield from (shutil.which(step.program[0]) or "" for step in self.steps if step.program)
+        for step in self.steps:
+            yield from () if step.settings is None else step.settings.reads()
+            yield from _texts_of(step.program)
+
+    def places(self) -> Iterator[Path]:
+        """Yield the file of the result."""
+        yield self.output
 
     def work(self) -> ModelAnswer:
         """Do all steps."""
@@ -191,6 +199,15 @@ class BuildTask(job.BatchTask):
             return _Build(self).answer()
         except Exception as error:  # noqa: BLE001  # the other models go on
             return job.failed_answer(self.label, error)
+
+
+def _texts_of(program: Sequence[str]) -> Iterator[str]:
+    """Yield what may name files in the call of a program: its words, and files inside them."""
+    yield from program
+    yield from (shutil.which(word) or "" for word in program[:1])
+    yield from (f"{module}:main" for flag, module in pairwise(program) if flag == "-m")
+    parts = (part for word in program for part in re.split(r"[\s=,:;'\"]+", word))
+    yield from filter(os.path.isfile, parts)
 
 
 class _Build:
@@ -378,8 +395,8 @@ def command(  # one parameter per option
 ) -> None:
     """Do what FILE says with all its models: dpl.yaml, or [tool.dpl] of a pyproject.toml.
 
-    A model is done again only if something has changed: its content, that of a catalogue, the
-    file, or the version of dpl or of what it runs on.
+    A model is done again only if something has changed: a file that is read for it, what FILE
+    says, or the version of dpl or of what it runs on.
 
     Exit codes: 0 all is as expected; 1 it is not, or would differ; 2 some could not be done.
     """

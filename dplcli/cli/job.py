@@ -7,7 +7,7 @@ pool: the same job, with the same settings. All are reported together.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import chdir, closing, nullcontext
+from contextlib import ExitStack, chdir, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
@@ -19,10 +19,11 @@ from dplcli import api, pipeline
 from dplcli.batch import done
 from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_models
 from dplcli.cli import options
-from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, command_named, said_of
+from dplcli.cli.main import EXIT_NO, code_of_interrupt, command_named, said_of
 from dplcli.cli.printing import say
 from dplcli.docstrings import docstring
 from dplcli.errors import UsageError, counted
+from dplcli.files import remove_stale
 from dplcli.outcomes import ModelAnswer
 from dplcli.settings import BaseSettings, BatchSettings
 
@@ -101,9 +102,19 @@ class BatchTask:
         """Do it."""
         raise NotImplementedError
 
+    def places(self) -> Iterator[Path]:
+        """Yield the files that it may write."""
+        raise NotImplementedError
+
     def contents(self, *, reads: bool) -> dict[str, str]:
-        """Return what the files hold; nothing if one cannot be read."""
+        """Return what the files hold that the work depends on."""
         return done.contents_of(self.model, self.texts(), reads=reads)
+
+    def unlike(self, contents: Mapping[str, str]) -> str:
+        """Return the first file that does not hold what it has to; "" if all do."""
+        meant = contents if self.expected is None else self.expected
+        names = sorted({*contents, *meant})
+        return next((name for name in names if contents.get(name) != meant.get(name)), "")
 
     def key(self, contents: Mapping[str, str]) -> str:
         """Return what stands for the answer; "" if it cannot be kept."""
@@ -119,14 +130,21 @@ def do_task(task: BatchTask) -> Json:
     """Do one of many models; return its answer as plain data, which is kept, too.
 
     Raises:
-        UsageError: The files here are not those that are meant.
+        UnfitError: The files here are not those that are meant.
     """
-    with chdir(task.folder):
-        contents = task.contents(reads=task.keeps)
-        meant = contents if task.expected is None else task.expected
-        for name in sorted({*contents, *meant}):
-            if contents.get(name) != meant.get(name):
-                raise UsageError(f"{name} is another file there, or none", hint=_SHARED)
+    from dplcli.batch.processes import UnfitError  # noqa: PLC0415  # one model needs none
+
+    is_elsewhere = task.expected is not None
+    with ExitStack() as scope:
+        try:
+            scope.enter_context(chdir(task.folder))
+        except OSError as error:
+            if not is_elsewhere:
+                raise
+            raise UnfitError(f"there is no folder {task.folder}", hint=_SHARED) from error
+        contents = task.contents(reads=task.keeps or is_elsewhere)
+        if unlike := task.unlike(contents):
+            raise UnfitError(f"{unlike} is another file there, or none", hint=_SHARED)
         return done.once(
             task.key(contents), task.run, lambda: asdict(task.work()), keeps=task.keeps
         )
@@ -164,7 +182,12 @@ class ModelTask(BatchTask):
 
     def texts(self) -> Iterator[str]:
         """Yield parts of the request that may name files."""
-        return texts_in([self.models, self.settings])
+        yield from map(str, self.models)
+        yield from self.settings.reads()
+
+    def places(self) -> Iterator[Path]:
+        """Yield the files that the job may write."""
+        return iter(self.writes)
 
     def work(self) -> ModelAnswer:
         """Do the job; files that it wrote are named as they are seen from the folder."""
@@ -181,17 +204,6 @@ class ModelTask(BatchTask):
                 seen = path.relative_to(here) if path.is_relative_to(here) else path
                 files[str(seen)] = done.digest_of(path)
         return replace(answer, files=files)
-
-
-def texts_in(value: object) -> Iterator[str]:
-    """Yield the texts in what a command is given; some of them name files."""
-    if isinstance(value, (str, Path)):
-        yield str(value)
-    elif isinstance(value, BaseSettings):
-        yield from texts_in({name: each for name, each in vars(value).items() if name != "output"})
-    elif isinstance(value, (dict, list, tuple)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from texts_in(item)
 
 
 def answer_to(
@@ -261,6 +273,8 @@ class Batch(BatchSettings):
                 count = len(tasks) - len(left)
                 say(f"dpl: {count} of {counted(len(tasks), 'model')} were done before", err=True)
             answers |= self.run(left, tell) if left else {}
+        for folder in {place.parent for task in tasks for place in task.places()}:
+            remove_stale(folder)  # what a process left that was killed, of this run or before
         said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
         return [answer for answer in said if answer is not None]
 
@@ -283,7 +297,8 @@ class Batch(BatchSettings):
                     tell(f"{len(answers)} of {counted(len(tasks), 'model')} done, last {label}")
         except Exception:
             raise
-        except BaseException:  # noqa: BLE001  # somebody asks the process to end
+        except BaseException as error:  # noqa: BLE001  # somebody asks the process to end
+            code_of_interrupt(error)
             stopped = "interrupted; no file is left half-written"
             for task in tasks:
                 rest = ModelAnswer(label=task.label, status="error", messages=(stopped,))
@@ -317,7 +332,7 @@ class Batch(BatchSettings):
         )
         meant = [replace(task, expected=task.contents(reads=True)) for task in tasks]
         unseen: list[tuple[BatchTask, ModelAnswer, str]] = []
-        for task, said, machine in run_there(do_task, meant, cluster, self.model_timeout):
+        for task, said, machine in run_there(do_task, meant, cluster, self.model_timeout, _stands):
             answer = _answer(task, said)
             if answer.status == "error" and machine:
                 lines = [f"{line} (on {machine})" for line in answer.messages]
@@ -337,6 +352,11 @@ class Batch(BatchSettings):
                 lost = UsageError(line, hint=_SHARED)
                 answer = failed_answer(task.label, lost)  # noqa: PLW2901
             yield task.label, answer
+
+
+def _stands(task: BatchTask) -> bool:
+    """Tell whether the files of a task are here as they were."""
+    return not task.unlike(task.contents(reads=True))
 
 
 _UNSEEN = 10.0
@@ -505,7 +525,7 @@ def conclude(printing: Printing, command: str, answers: Sequence[ModelAnswer]) -
         say(f"dpl: hint: {hint}", err=True)
     statuses = {answer.status for answer in answers}
     if statuses != {"yes"}:
-        raise click.exceptions.Exit(EXIT_COULD_NOT if "error" in statuses else EXIT_NO)
+        raise click.exceptions.Exit(code_of_interrupt() if "error" in statuses else EXIT_NO)
 
 
 # Commands.

@@ -31,11 +31,17 @@ if TYPE_CHECKING:
 
 EXIT_NO = 1
 EXIT_COULD_NOT = 2
+EXIT_INTERRUPTED = 130
+"""What shells and make take for Ctrl-C, and stop at: 128 and the number of the signal."""
+
 _STDERR = 2
 _EXCERPT = re.compile(r"\n(?= {4})")
 
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+_CAME: list[int] = []
+"""The signals that came, the first one first."""
+
 _SOON = 0.01
 _MOST_WAITS = 300
 _WAITS = count()
@@ -54,8 +60,9 @@ def answer_no(reasons: Iterable[str]) -> NoReturn:
 
 
 def run(command: click.Command) -> NoReturn:
-    """Run *command* and exit: 0 done, 1 the answer is no, 2 it could not be done."""
+    """Run *command* and exit: 0 done, 1 the answer is no, 2 it could not be done, 130 Ctrl-C."""
     _open_streams()
+    _CAME.clear()
     with guarded():
         try:
             _handle_signals(_stop)
@@ -101,11 +108,25 @@ def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
 
 
 def _interrupted() -> int:
-    return _report("interrupted; no file is left half-written", None)
+    _report("interrupted; no file is left half-written", None)
+    return code_of_interrupt()
+
+
+def code_of_interrupt(error: BaseException | None = None) -> int:
+    """Return the exit code of a run that was asked to end: by Ctrl-C, or otherwise.
+
+    Args:
+        error: What it was asked by, if that was no signal.
+    """
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        _CAME.append(signal.SIGINT)
+    return EXIT_INTERRUPTED if _CAME[:1] == [signal.SIGINT] else EXIT_COULD_NOT
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
     """Stop what is being done; an import is done first, as some in C++ abort if they fail."""
+    if number != getattr(signal, "SIGALRM", None):  # which says again what came before
+        _CAME.append(number)
     can_wait = hasattr(signal, "setitimer")
     if can_wait and _imports(frame) and next(_WAITS) < _MOST_WAITS:
         signal.setitimer(signal.ITIMER_REAL, _SOON)
@@ -148,7 +169,8 @@ def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of
         context = getattr(error, "ctx", None)
         hint = f"try: {context.command_path} --help" if context is not None else None
         return _report(error.format_message(), hint)
-    except (click.Abort, KeyboardInterrupt, _StoppedError):
+    except (click.Abort, KeyboardInterrupt, _StoppedError) as error:
+        code_of_interrupt(error)
         return _interrupted()
     except DplError as error:
         return _refused(error)
@@ -318,7 +340,7 @@ def dpl(*, debug: bool) -> None:
     """Find, rewrite, outline and verify subgraphs of ONNX models.
 
     Exit codes: 0 done, and equivalent; 1 the answer is no (not equivalent, expectation unmet);
-    2 it could not be done (usage, unreadable model, bad catalogue).
+    2 it could not be done (usage, unreadable model, bad catalogue); 130 Ctrl-C.
     """
     del debug  # the funnel reads it
 

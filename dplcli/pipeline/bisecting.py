@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 from dplcli.catalog import plan
+from dplcli.catalog.needs import files_named
 from dplcli.catalog.plan import REPRODUCER_FILE
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
 from dplcli.dpl import PatternRule, RewriteRule
@@ -31,7 +33,7 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import identify, list_nodes, replay, rewrite
 from dplcli.passes.select import in_program_order, select_matches
 from dplcli.pipeline.rewriting import describe_change
-from dplcli.pipeline.rules import catalogs_in, files_of, load_any_rules, load_rewrites, load_rules
+from dplcli.pipeline.rules import catalogs_in, load_any_rules, load_rewrites, load_rules
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
 from dplcli.settings import FaultSettings, RuleSettings
@@ -238,17 +240,15 @@ def shows(folder: Path, spec: plan.Reproducer) -> Reproduced | None:
 
 
 def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
-    """Copy the catalogues that are files into *folder*; return their names there."""
+    """Copy the catalogues that are files into *folder*, with what they need; return their names."""
     named = [item for item in source.patterns if isinstance(item, str)]
     paths = [name for name in catalogs_in(named) if Path(name).is_file()]
     own = [Path(name).resolve() for name in paths]
     if not own:
         return [*named, *source.target]
-    brought = files_of([str(path) for path in own], allow_code=source.allow_code) | set(own)
-    first, *others = brought
-    top = first.parent
-    while not all(path.is_relative_to(top) for path in others):
-        top = top.parent
+    top = Path(os.path.commonpath([path.parent for path in own]))
+    needed = {path.resolve() for path in files_named(map(str, own))}
+    brought = [path for path in sorted(needed) if path.is_relative_to(top)]
     for path in brought:
         target = folder / "rules" / path.relative_to(top)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import POLICIES, with_policies
 from dplcli.dpl.text import check_roots, read_pattern
 from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageError, did_you_mean
-from dplcli.onnx_io import OnnxSchemas, load_model
+from dplcli.onnx_io import load_model
 from dplcli.onnx_io.scratch import functions_from_text
 
 if TYPE_CHECKING:
@@ -183,12 +183,3 @@ def _check(
         names = ", ".join([*named, *settings.target]) or "the rules given"
         raise CatalogError(f"{names}: {problem}", hint=hint)
     check_distinct(rules)
-
-
-def files_of(names: Sequence[str], *, allow_code: bool) -> set[Path]:
-    """Return the files that reading the catalogues *names* reads.
-
-    Raises:
-        CatalogError: A catalogue cannot be found or read.
-    """
-    return read_compiled(names, OnnxSchemas(), allow_code=allow_code, readers=READERS).files

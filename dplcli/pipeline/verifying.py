@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dplcli.catalog.python import find_function
+from dplcli.catalog.python import FUNCTION, find_function
 from dplcli.errors import UsageError
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import AccuracyOutcome
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 # What settings of a job say about a comparison.
 
 
-_FUNCTION = re.compile(r"(?P<module>.*[^:/\\]):(?P<function>[A-Za-z_]\w*)", re.DOTALL)
 _MUTANTS = 20
 """How many wrong versions are tried if nothing is said but how many must be refused."""
 
@@ -103,7 +101,7 @@ def _fed(value: object) -> object:
 
 def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
     """Import the function that *inputs* names; return None if it names no function."""
-    reference = _FUNCTION.fullmatch(inputs)
+    reference = FUNCTION.fullmatch(inputs)
     if reference is None:
         return None
     if not allow_code:

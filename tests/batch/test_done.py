@@ -2,11 +2,17 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import numpy_helper
 
-from dplcli.batch.done import contents_of, forget_oldest, keep_answer, key_of, read_answer
+from dplcli.batch import done
+from dplcli.batch.done import contents_of, forget_oldest, keep_answer, key_of, program, read_answer
+from dplcli.catalog import compiled
+from dplcli.version import program_files
 
 MODEL = Path(__file__).parents[2] / "sample_models" / "residual_block.onnx"
 
@@ -38,6 +44,91 @@ def test_the_same_files_elsewhere_are_the_same_question(
     monkeypatch.chdir(projects[1])
     assert read_answer(keys[0]) == {"yes": 1}
     assert read_answer(keys[1]) is None
+
+
+def with_external_data(folder: Path, links_to: Path | None = None) -> Path:
+    """Write a model into a folder, its weights beside it or elsewhere; return where these are."""
+    folder.mkdir(parents=True)
+    proto = onnx.load(MODEL)
+    for tensor in proto.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    path = folder / "n.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="w", size_threshold=0)
+    if links_to is None:
+        return folder / "w"
+    links_to.parent.mkdir(parents=True)
+    (folder / "w").rename(links_to)
+    (folder / "w").symlink_to(os.path.relpath(links_to, folder))
+    return links_to
+
+
+RULE = "patterns:\n- {name: a, pattern: Relu(x), check: 'checks:ok'}\n"
+READ = {
+    "a function": ("feeds.py:make", "feeds.py"),
+    "a module": ("feeds:make", "feeds.py"),
+    "what it imports": ("feeds.py:make", "helper.py"),
+    "what it opens": ("feeds:make", "numbers.npy"),
+    "a folder": ("data", "data/test_data_set_0/input_0.pb"),
+    "a check": ("c.yaml", "checks.py"),
+    "what a check imports": ("c.yaml", "helper.py"),
+    "a plan": ("plan.yaml", "checks.py"),
+    "another model": ("two/n.onnx", "two/w"),
+    "a cache of Hugging Face": ("hub/snapshots/1/n.onnx", "hub/blobs/2"),
+}
+
+
+@pytest.mark.usefixtures("projects")
+@pytest.mark.parametrize(("text", "file"), READ.values(), ids=READ)
+def test_what_is_named_inside_a_text_counts(text: str, file: str) -> None:
+    """However it is spelled: another content is another question, and so is none."""
+    Path("feeds.py").write_text("from helper import K\ndef make(s): open('numbers.npy')\n")
+    Path("checks.py").write_text("import helper\n")
+    Path("helper.py").write_text("K = 1\n")
+    Path("numbers.npy").write_text("1")
+    Path("c.yaml").write_text(f"dpl: 1\ntarget: t\n{RULE}")
+    Path("plan.yaml").write_text("catalogues: [c.yaml]\n")
+    Path("data/test_data_set_0").mkdir(parents=True)
+    Path("data/test_data_set_0/input_0.pb").write_text("1")
+    with_external_data(Path("two"))
+    with_external_data(Path("hub/snapshots/1"), Path("hub/blobs/2"))
+
+    def key() -> str:
+        contents = contents_of(Path("m.onnx"), [text], reads=True)
+        return key_of(contents, [text], Path.cwd())
+
+    first = key()
+    assert first
+    assert key() == first
+    Path(file).write_bytes(Path(file).read_bytes() + b" ")
+    assert key() not in {first, ""}
+    Path(file).unlink()
+    assert key() != first
+
+
+def test_all_files_of_the_package_count() -> None:
+    """Tables, templates and code in other languages, too; its catalogues wherever they lie."""
+    package = Path(done.__file__).parents[1]
+    found = {each for each in package.rglob("*") if each.is_file() and each.suffix != ".pyc"}
+    files = program_files()
+    assert found <= {*files.values()}
+    assert {"onnx_io/contrib.txt", "execute/cutlass/product.cu", "patterns/fuse.yaml"} <= {*files}
+
+
+@pytest.mark.parametrize("kept", [program, compiled.code], ids=["answers", "rules"])
+def test_a_table_of_dpl_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Callable[[], object]
+) -> None:
+    """What is kept of answers, and of the rules of catalogues, is for one table."""
+    table = tmp_path / "contrib.txt"
+    told = []
+    for text in ("Gelu:", "Gelu: approximate"):
+        table.write_text(text)
+        for module in (done, compiled):
+            monkeypatch.setattr(module, "program_files", lambda: {"contrib.txt": table})
+        kept.cache_clear()  # type: ignore[attr-defined]
+        told.append(kept())
+    kept.cache_clear()  # type: ignore[attr-defined]
+    assert told[0] != told[1]
 
 
 @pytest.mark.usefixtures("projects")

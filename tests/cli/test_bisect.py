@@ -172,6 +172,21 @@ def test_the_place_of_the_catalogue_in_the_folder_follows_its_includes(
     assert dpl("bisect", "--reproduce", "out/1").code == 1
 
 
+def test_a_reproducer_has_the_code_of_its_checks(dpl: Dpl, folder: Path, net: Path) -> None:
+    """And what that imports: it runs where nothing else lies."""
+    (folder / "c").mkdir()
+    wrong = "{name: wrong, pattern: Tanh(x), replacement: Softsign(x), check: 'checks:ok'}"
+    (folder / "c" / "r.yaml").write_text(f"dpl: 1\nrewrites: [{wrong}]\n")
+    (folder / "c" / "checks.py").write_text("import helper\ndef ok(match): return helper.none\n")
+    (folder / "c" / "helper.py").write_text("none = None\n")
+    call = ("bisect", net, "-p", "c/r.yaml", "--allow-code", "-o", "out")
+    assert dpl(*call).code == 1
+    shutil.rmtree(folder / "c")
+    assert dpl("bisect", "--reproduce", "out/1", "--allow-code").code == 1
+    rules = {each.name for each in (folder / "out" / "1" / "rules").iterdir()}
+    assert rules >= {"r.yaml", "checks.py", "helper.py"}
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -93,6 +93,23 @@ def test_only_what_changed_is_done_again(dpl: Dpl, project: Write, folder: Path)
 
 
 @pytest.mark.long
+def test_inputs_from_a_function_are_what_it_is_made_of(dpl: Dpl, project: Write) -> None:
+    """Other numbers, wherever they stand, are checked again: by a build, and by its check."""
+    inputs = "verify: {inputs: 'feeds.py:make', allow-code: true, seed: 0}"
+    project(PLAIN.replace("verify: false", inputs))
+    code = "import helper\ndef make(seed): return helper.values()\n"
+    Path("feeds.py").write_text(code)
+    Path("helper.py").write_text("def values(): return {}\n")
+    assert dpl("build").code == 0
+    assert dpl("build", "--check").code == 0
+    Path("helper.py").write_text("def values(): return {'nosuch': 1}\n")
+    for words in (["build", "--check"], ["build"]):
+        answer = dpl(*words)
+        assert answer.code == 2
+        assert "has no input 'nosuch' to feed" in answer.err
+
+
+@pytest.mark.long
 def test_check_writes_nothing_and_says_what_would_differ(
     dpl: Dpl, project: Write, folder: Path
 ) -> None:
@@ -324,7 +341,7 @@ def test_an_interrupted_build_ends_what_it_started_and_reports(
         finally:
             process.kill()
 
-    assert process.returncode == 2
+    assert process.returncode == (130 if number == signal.SIGINT else 2)
     stopped = "interrupted; no file is left half-written"
     assert err == f"dpl: error: models/resnet18_bn.onnx: {stopped}\n"
     assert out.endswith("2 models: 1 ok, 1 could not be done.\n")

@@ -257,6 +257,87 @@ def test_resume_leaves_out_what_is_done(dpl: Dpl) -> None:
 
 
 @pytest.mark.long
+def test_resume_sees_the_code_that_catalogues_name(
+    dpl: Dpl, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a check imports, and what an installed package offers."""
+    site = models.parent / "site"
+    (site / "acme_rules").mkdir(parents=True)
+    (site / "acme-1.0.dist-info").mkdir()
+    (site / "acme-1.0.dist-info" / "METADATA").write_text("Name: acme\nVersion: 1.0\n")
+    point = "[dplcli.catalogs]\nacme = acme_rules.offered:here\n"
+    (site / "acme-1.0.dist-info" / "entry_points.txt").write_text(point)
+    (site / "acme_rules" / "__init__.py").write_text("")
+    offer = "from pathlib import Path\nhere = Path(__file__).parent / 'own.yaml'\n"
+    (site / "acme_rules" / "offered.py").write_text(offer)
+    rule = "dpl: 1\ntarget: t\npatterns: [{name: %s, pattern: Relu(x)}]\n"
+    (site / "acme_rules" / "own.yaml").write_text(rule % "a")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    Path("checks.py").write_text(
+        "from limits import LEAST\ndef ok(match): return match.reject('no') if LEAST else None\n"
+    )
+    Path("limits.py").write_text("LEAST = 0\n")
+    checked = "dpl: 1\ntarget: t\npatterns: [{name: b, pattern: Relu(x), check: 'checks:ok'}]\n"
+    Path("c.yaml").write_text(checked)
+    call = ("match", "models", "-p", "c.yaml", "-p", "acme", "--allow-code", "--resume")
+
+    def counts() -> list[str]:
+        answer = dpl(*call, "--json", "r.json")
+        assert answer.code == 0, answer.err
+        rules = json.loads(Path("r.json").read_text())["rules"]
+        used = [f"{rule} {found['used']}" for rule, found in sorted(rules.items())]
+        return [*used, answer.err]
+
+    all_before = "dpl: 3 of 3 models were done before\n"
+    *first, said = counts()
+    assert said == ""
+    assert counts() == [*first, all_before]
+    Path("limits.py").write_text("LEAST = 1\n")
+    *second, said = counts()
+    assert (second == first, said) == (False, "")
+    (site / "acme_rules" / "own.yaml").write_text(rule % "another")
+    *third, said = counts()
+    assert (third == second, said) == (False, "")
+    assert counts() == [*third, all_before]
+
+
+@pytest.mark.long
+def test_what_a_killed_process_left_goes_at_the_end(folder: Path) -> None:
+    """The one that started it takes it away, and so does the next run."""
+    inside = folder / "models"
+    inside.mkdir()
+    for copy in range(2):
+        shutil.copy(SAMPLES / "residual_block.onnx", inside / f"m{copy}.onnx")
+    (inside / "killing.py").write_text(KILLING)
+    words = [*("-p", "conv_relu", "-o", "out", "--no-verify", "--resume", "--jobs", "2")]
+    command = [sys.executable, "-m", "dplcli", "partition", "models/*.onnx", *words]
+    environment = os.environ | {"PYTHONPATH": f"{inside}{os.pathsep}{ROOT}"}
+    (inside / "sitecustomize.py").write_text("import killing\n")
+    done = subprocess.run(  # noqa: S603  # ours
+        command,
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 2
+    assert "the process that worked on it died" in done.stderr
+    assert list(contents(folder / "out")) == ["m1.onnx"]
+
+
+KILLING = """
+import os, signal, sys, threading
+def watch(event, arguments):
+    if event == "os.rename" and ".dpl-" in str(arguments[0]) and "m0.onnx" in str(arguments[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(watch)
+"""
+
+
+@pytest.mark.long
 def test_external_data_counts(dpl: Dpl, folder: Path) -> None:
     """A model whose weights lie in another file is another model if these change."""
     for name in NETS[:2]:
@@ -315,7 +396,8 @@ def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
             process.wait(60)
         finally:
             process.kill()
-    assert process.returncode == (-number if number == signal.SIGKILL else 2)
+    codes: dict[int, int] = {signal.SIGKILL: -number, signal.SIGTERM: 2, signal.SIGINT: 130}
+    assert process.returncode == codes[number]
     late = time.monotonic() + 20  # the processes that it started have to notice
     while is_group_alive(process.pid):
         assert time.monotonic() < late

@@ -116,13 +116,13 @@ STEPS = {
 def test_interrupted_in_any_step(
     dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Ctrl-C: one line, exit 2, and the folder as it was."""
+    """Ctrl-C: one line, exit 130, and the folder as it was."""
     monkeypatch.setattr(STEPS[step], step, _raise(KeyboardInterrupt()))
     before = contents(folder)
 
     answer = dpl(*PARTITION)
 
-    assert answer.code == 2
+    assert answer.code == 130
     assert "interrupted" in answer.message
     assert contents(folder) == before
 
