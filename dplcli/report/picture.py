@@ -521,11 +521,12 @@ def _only_box(root: Box) -> Box | None:
 
 def _chunks(items: list[Item], places: Mapping[Node, int], most: int = MOST_ITEMS) -> list[Item]:
     """Cut *items* into runs, where few values cross the cut, until there are *most* at most."""
-    levels = math.ceil(math.log(len(items)) / math.log(_CHUNK))
-    length = max(_LEAST_CHUNK, math.ceil(len(items) ** (1 / levels)))
     crossing = _crossing(items)
     first = [item.first if isinstance(item, Box) else places[item] for item in items]
     while len(items) > most:
+        # Of what is left: runs as long as those before would put a few more than *most* into one.
+        levels = math.ceil(math.log(len(items)) / math.log(_CHUNK))
+        length = max(_LEAST_CHUNK, math.ceil(len(items) ** (1 / levels)))
         cuts = [0]
         while len(items) - cuts[-1] > length * 5 // 4:
             window = range(cuts[-1] + length * 3 // 4, cuts[-1] + length * 5 // 4)
