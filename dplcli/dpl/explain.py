@@ -14,7 +14,7 @@ from dplcli.dpl.matcher import (
     DEFAULT_BUDGET,
     CallStep,
     Matcher,
-    OpIndex,
+    OpIndexes,
     RepeatStep,
     SharedStep,
     StepBudgetExceededError,
@@ -384,7 +384,7 @@ class Explainer:
     def __init__(
         self, graphs: Iterable[Graph], matches: Sequence[Match], refused: Sequence[Rejection]
     ) -> None:
-        self.indexes = [OpIndex(graph) for graph in graphs]
+        self.indexes = OpIndexes(graphs)
         self.matches = matches
         self.refused = refused
         self.owners = {node: match for match in matches for node in match.nodes}
@@ -397,7 +397,7 @@ class Explainer:
         for item in rejections:
             first.setdefault(item.stage, item)
         heads = rule.matcher.program.root.heads
-        roots = [node for index in self.indexes for node in index.of(heads)]
+        roots = [node for index in self.indexes.having(heads) for node in index.of(heads)]
         explanation = RuleExplanation(
             rule,
             candidates=len(roots),
@@ -406,7 +406,7 @@ class Explainer:
             refused=dict(Counter(item.stage for item in rejections)),
             examples=tuple(first.values()),
             missing=self._missing(rule),
-            opset_holds=any(rule.holds_for(index.graph) for index in self.indexes),
+            opset_holds=any(rule.holds_for(index.graph) for index in self.indexes.all),
         )
         if not roots:
             return replace(explanation, part=self._largest_part(rule))
@@ -417,7 +417,7 @@ class Explainer:
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:
         """Explain whether *rule* matches at *node*."""
-        tried = any(node.graph is index.graph for index in self.indexes)
+        tried = any(node.graph is index.graph for index in self.indexes.all)
         if not tried or not rule.holds_for(node.graph):
             return NodeExplanation(rule, node, "skipped")
         owner = self.owners.get(node)
@@ -434,7 +434,7 @@ class Explainer:
 
     def _missing(self, rule: Rule) -> tuple[str, ...]:
         required = rule.matcher.program.root.required
-        absent = [need for need in required if all(index.lacks(need) for index in self.indexes)]
+        absent = [need for need in required if self.indexes.lacks(need)]
         ops = [need for need in absent if isinstance(need, frozenset)]
         if ops:
             least = [need for need in ops if not any(other < need for other in ops)]
@@ -461,7 +461,7 @@ class Explainer:
 
     def _fits(self, matcher: Matcher) -> list[Node]:
         roots = []
-        for index in self.indexes:
+        for index in self.indexes.within(matcher.program):
             for node in index.candidates(matcher.program):
                 try:
                     fits = any(node in state.claimed for state in matcher.solutions(node))

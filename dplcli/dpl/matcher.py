@@ -2015,13 +2015,12 @@ class OpIndex:
         """Tell whether the graph has none of the operators, or no such edge."""
         if isinstance(needed, frozenset):
             return self._nodes.keys().isdisjoint(needed)
-        makers, readers = needed
-        return not any((maker, reader) in self._edges for maker in makers for reader in readers)
+        return _lacks_edge(self.edges, needed)
 
     @cached_property
-    def _edges(self) -> set[tuple[OpKey, OpKey]]:
+    def edges(self) -> set[tuple[OpKey, OpKey]]:
         """Which operator reads the output of which, Identity nodes seen and looked through."""
-        edges = set()
+        edges: set[tuple[OpKey, OpKey]] = set()
         for op, nodes in self._nodes.items():
             for node in nodes:
                 for value in node.inputs:
@@ -2045,6 +2044,58 @@ class OpIndex:
             nodes = (node for head in present for node in self._nodes[head])
             self._merged[key] = sorted(nodes, key=lambda node: node.position)
         return self._merged[key]
+
+
+def _lacks_edge(edges: AbstractSet[tuple[OpKey, OpKey]], needed: tuple[Ops, Ops]) -> bool:
+    makers, readers = needed
+    return not any((maker, reader) in edges for maker in makers for reader in readers)
+
+
+class OpIndexes:
+    """The nodes of several graphs by operator.
+
+    A model may have thousands of bodies and functions, and a rule concerns few of them; asking each
+    graph for each rule would cost the product of their numbers.
+
+    Args:
+        graphs: The graphs, in order; they must not be edited while the indexes are in use.
+
+    Attributes:
+        all: The index of each graph.
+    """
+
+    def __init__(self, graphs: Iterable[Graph]) -> None:
+        self.all = [OpIndex(graph) for graph in graphs]
+        self._having: dict[OpKey, list[int]] = {}
+        self._merged: dict[Ops, list[OpIndex]] = {}
+        for number, index in enumerate(self.all):
+            for op in index.counts:
+                self._having.setdefault(op, []).append(number)
+
+    def having(self, ops: Ops | None) -> Sequence[OpIndex]:
+        """Return those with a node of one of the operators, in order; all if *ops* is None."""
+        if ops is None:
+            return self.all
+        if ops not in self._merged:
+            found = {number for op in self._having.keys() & ops for number in self._having[op]}
+            self._merged[ops] = [self.all[number] for number in sorted(found)]
+        return self._merged[ops]
+
+    def within(self, program: Program) -> Sequence[OpIndex]:
+        """Return those in which *program* may have candidates: with the rarest of what it needs."""
+        root = program.root
+        needed = [root.heads, *(ops for ops in root.required if isinstance(ops, frozenset))]
+        return min(map(self.having, needed), key=len)
+
+    def lacks(self, needed: Requirement) -> bool:
+        """Tell whether no graph has any of the operators, or such an edge."""
+        if isinstance(needed, frozenset):
+            return self._having.keys().isdisjoint(needed)
+        return _lacks_edge(self._edges, needed)
+
+    @cached_property
+    def _edges(self) -> set[tuple[OpKey, OpKey]]:
+        return {edge for index in self.all for edge in index.edges}
 
 
 # What a root's operator, and the nodes just above it, tell of the root (S. Schulz,
