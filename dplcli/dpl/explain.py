@@ -388,11 +388,15 @@ class Explainer:
         self.matches = matches
         self.refused = refused
         self.owners = {node: match for match in matches for node in match.nodes}
+        self._matched = Counter(id(match.rule) for match in matches)
+        self._refused_by: dict[int, list[Rejection]] = {}
+        for item in refused:
+            self._refused_by.setdefault(id(item.rule), []).append(item)
 
-    def rule(self, rule: Rule) -> RuleExplanation:
-        """Explain what *rule* found."""
-        matched = sum(match.rule is rule for match in self.matches)
-        rejections = [item for item in self.refused if item.rule is rule]
+    def rule(self, rule: Rule, most: int = MOST_TRACED) -> RuleExplanation:
+        """Explain what *rule* found; its nearest miss is sought at *most* nodes."""
+        matched = self._matched[id(rule)]
+        rejections = self._refused_by.get(id(rule), [])
         first: dict[str, Rejection] = {}
         for item in rejections:
             first.setdefault(item.stage, item)
@@ -410,10 +414,10 @@ class Explainer:
         )
         if not roots:
             return replace(explanation, part=self._largest_part(rule))
-        settled = {item.root for item in rejections} | self.owners.keys()
-        left = [root for root in roots if root not in settled]
+        settled = {item.root for item in rejections}
+        left = [root for root in roots if root not in settled and root not in self.owners]
         tracer = Tracer(rule, budget=_NEAREST_BUDGET)
-        return replace(explanation, nearest=tracer.nearest(left[:MOST_TRACED]))
+        return replace(explanation, nearest=tracer.nearest(left[:most]))
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:
         """Explain whether *rule* matches at *node*."""
