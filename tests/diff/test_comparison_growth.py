@@ -156,3 +156,21 @@ def test_equal_bodies_that_capture_something_else_differ() -> None:
     assert words(difference(text.format("a, b", "b, a"), other.format("a, b", "b, a"))) == [
         "Neg[0] s t"
     ]
+
+
+def test_functions_are_not_searched_for_each_other() -> None:
+    """Twice as many functions cost twice as much."""
+
+    def cost(count: int) -> int:
+        opset = [helper.make_opsetid("", 17)]
+        functions = [
+            helper.make_function(
+                "f", f"f{n}", ["x"], ["y"], [helper.make_node("Relu", ["x"], ["y"])], opset
+            )
+            for n in range(count)
+        ]
+        proto = _model(helper.make_node("f0", ["x"], ["y"], domain="f"), functions)
+        first, second = ir_of(proto), ir_of(proto)
+        return calls_in(lambda: list(Differ(first, second).result().all_remarks))
+
+    assert cost(400) < 2.2 * cost(200)

@@ -12,6 +12,7 @@ import pytest
 from dplcli.errors import UsageError
 from dplcli.ir.types import ArrayTensor
 from dplcli.report.picture import MOST_ITEMS, Box, facts_of, opened, picture_of, scope_path
+from tests.diff.compared import calls_in
 from tests.models import ir_of, parse
 
 if TYPE_CHECKING:
@@ -206,6 +207,36 @@ def test_chunks_are_cut_where_few_values_cross() -> None:
     chunks = picture(model).main.root.items
 
     assert all(isinstance(chunk, Box) and chunk.first % 10 in {0, 1} for chunk in chunks)
+
+
+@pytest.mark.parametrize("count", [126, 151, 9_900])
+def test_a_few_chunks_too_many_are_cut_once_more(count: int) -> None:
+    """Where cuts are good they lie close together, so that there are a few more than wanted."""
+    model = chain(f"n{number}" for number in range(count))
+    for place in range(72, count, 75):
+        for number in range(place - 70, place):  # all but one cut of 75 cross a second value
+            node = model.graph.node[number]
+            if number % 2:
+                node.op_type = "Sum"
+                node.input.append(model.graph.node[place - 71].output[0])
+    root = picture(model).main.root
+
+    assert all(len(box.items) <= MOST_ITEMS for box in (root, *root.boxes()))
+    assert root.size == count
+
+
+def test_many_bodies_are_found_once_each() -> None:
+    """Twice as many take twice as long to draw."""
+    body = "b () => (u) { u = Relu (x) }"
+
+    def cost(count: int) -> int:
+        ifs = " ".join(
+            f"y{n} = If (c) <then_branch = {body}, else_branch = {body}>" for n in range(count)
+        )
+        model = ir_of(f"g (bool c, float[2] x) => (float[2] y0) {{ {ifs} }}")
+        return calls_in(lambda: picture_of(model, "m.onnx"))
+
+    assert cost(400) < 2.5 * cost(200)
 
 
 # Constants.
