@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -209,20 +210,18 @@ def test_chunks_are_cut_where_few_values_cross() -> None:
     assert all(isinstance(chunk, Box) and chunk.first % 10 in {0, 1} for chunk in chunks)
 
 
-@pytest.mark.parametrize("count", [126, 151, 9_900])
-def test_a_few_chunks_too_many_are_cut_once_more(count: int) -> None:
-    """Where cuts are good they lie close together, so that there are a few more than wanted."""
-    model = chain(f"n{number}" for number in range(count))
-    for place in range(72, count, 75):
-        for number in range(place - 70, place):  # all but one cut of 75 cross a second value
-            node = model.graph.node[number]
-            if number % 2:
-                node.op_type = "Sum"
-                node.input.append(model.graph.node[place - 71].output[0])
+def test_a_few_chunks_too_many_are_cut_once_more() -> None:
+    """Where good cuts lie closer together than chunks are long, there are more chunks."""
+    chance = random.Random(1)  # noqa: S311  # not for cryptography
+    model = chain(f"n{number}" for number in range(9_900))
+    for number in range(2, 9_900, 3):
+        read = max(0, number - chance.randint(1, 40))
+        model.graph.node[number].op_type = "Add"
+        model.graph.node[number].input.append(model.graph.node[read].input[0])
     root = picture(model).main.root
 
     assert all(len(box.items) <= MOST_ITEMS for box in (root, *root.boxes()))
-    assert root.size == count
+    assert root.size == 9_900
 
 
 def test_many_bodies_are_found_once_each() -> None:
