@@ -795,8 +795,8 @@ class TurnSettings(BaseSettings, group="The run"):
     Attributes:
         dry_run: Show what would be done; verify and write no model.
         verify_each: Check the model after every turn of a rule, and name the one that breaks it.
-        max_growth: By how much the model may grow, with the external data that it uses. Default: 5,
-            and 16 kB in any case.
+        max_growth: By how much the model may grow, with the external data that it uses. Default: 5;
+            16 kB, and the names of new nodes and of the rules that made them, in any case.
     """
 
     dry_run: bool = option(default=False, is_of_steps=False)

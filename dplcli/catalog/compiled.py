@@ -272,14 +272,17 @@ class _Locator:
     library: type[SchemaLibrary]
 
     def __call__(self, place: TextPosition) -> str:
-        for rule in _read_again(self.path, self.library):
-            if type(rule) is self.kind and rule.qualified_name == self.name and rule.locate:
-                return rule.locate(place)
+        rule = _read_again(self.path, self.library).get((self.kind, self.name))
+        if rule is not None and rule.locate is not None:
+            return rule.locate(place)
         return f"line {place.line}, column {place.column + 1}"
 
 
 @cache
-def _read_again(path: Path, library: type[SchemaLibrary]) -> list[PatternRule | RewriteRule]:
+def _read_again(
+    path: Path, library: type[SchemaLibrary]
+) -> dict[tuple[type, str], PatternRule | RewriteRule]:
     from dplcli.catalog.catalog import read_catalogs  # noqa: PLC0415  # loads pydantic and YAML
 
-    return read_catalogs([str(path)], library()).rules
+    rules = read_catalogs([str(path)], library()).rules
+    return {(type(rule), rule.qualified_name): rule for rule in rules if rule.locate is not None}

@@ -430,9 +430,7 @@ class _Beside:
         self.graphs = found.before, found.after
         self.sources = [source_of(graph.model) for graph in self.graphs]
         self.where = scope_of(found.before)
-        self.functions = [
-            f for graph in self.graphs for f in graph.model.functions.values() if f.body is graph
-        ]
+        self.functions = [graph.function for graph in self.graphs if graph.function is not None]
         self.weights = {(change.before, change.after) for change in found.weights}
         outputs = (both_there(a.outputs, b.outputs) for a, b in pairing.forth.items())
         self.constants = dict.fromkeys(self._constants())

@@ -14,7 +14,7 @@ from dplcli.dpl.matcher import (
     DEFAULT_BUDGET,
     CallStep,
     Matcher,
-    OpIndex,
+    OpIndexes,
     RepeatStep,
     SharedStep,
     StepBudgetExceededError,
@@ -384,20 +384,24 @@ class Explainer:
     def __init__(
         self, graphs: Iterable[Graph], matches: Sequence[Match], refused: Sequence[Rejection]
     ) -> None:
-        self.indexes = [OpIndex(graph) for graph in graphs]
+        self.indexes = OpIndexes(graphs)
         self.matches = matches
         self.refused = refused
         self.owners = {node: match for match in matches for node in match.nodes}
+        self._matched = Counter(id(match.rule) for match in matches)
+        self._refused_by: dict[int, list[Rejection]] = {}
+        for item in refused:
+            self._refused_by.setdefault(id(item.rule), []).append(item)
 
-    def rule(self, rule: Rule) -> RuleExplanation:
-        """Explain what *rule* found."""
-        matched = sum(match.rule is rule for match in self.matches)
-        rejections = [item for item in self.refused if item.rule is rule]
+    def rule(self, rule: Rule, most: int = MOST_TRACED) -> RuleExplanation:
+        """Explain what *rule* found; its nearest miss is sought at *most* nodes."""
+        matched = self._matched[id(rule)]
+        rejections = self._refused_by.get(id(rule), [])
         first: dict[str, Rejection] = {}
         for item in rejections:
             first.setdefault(item.stage, item)
         heads = rule.matcher.program.root.heads
-        roots = [node for index in self.indexes for node in index.of(heads)]
+        roots = [node for index in self.indexes.having(heads) for node in index.of(heads)]
         explanation = RuleExplanation(
             rule,
             candidates=len(roots),
@@ -406,18 +410,18 @@ class Explainer:
             refused=dict(Counter(item.stage for item in rejections)),
             examples=tuple(first.values()),
             missing=self._missing(rule),
-            opset_holds=any(rule.holds_for(index.graph) for index in self.indexes),
+            opset_holds=any(rule.holds_for(index.graph) for index in self.indexes.all),
         )
         if not roots:
             return replace(explanation, part=self._largest_part(rule))
-        settled = {item.root for item in rejections} | self.owners.keys()
-        left = [root for root in roots if root not in settled]
+        settled = {item.root for item in rejections}
+        left = [root for root in roots if root not in settled and root not in self.owners]
         tracer = Tracer(rule, budget=_NEAREST_BUDGET)
-        return replace(explanation, nearest=tracer.nearest(left[:MOST_TRACED]))
+        return replace(explanation, nearest=tracer.nearest(left[:most]))
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:
         """Explain whether *rule* matches at *node*."""
-        tried = any(node.graph is index.graph for index in self.indexes)
+        tried = any(node.graph is index.graph for index in self.indexes.all)
         if not tried or not rule.holds_for(node.graph):
             return NodeExplanation(rule, node, "skipped")
         owner = self.owners.get(node)
@@ -434,7 +438,7 @@ class Explainer:
 
     def _missing(self, rule: Rule) -> tuple[str, ...]:
         required = rule.matcher.program.root.required
-        absent = [need for need in required if all(index.lacks(need) for index in self.indexes)]
+        absent = [need for need in required if self.indexes.lacks(need)]
         ops = [need for need in absent if isinstance(need, frozenset)]
         if ops:
             least = [need for need in ops if not any(other < need for other in ops)]
@@ -461,7 +465,7 @@ class Explainer:
 
     def _fits(self, matcher: Matcher) -> list[Node]:
         roots = []
-        for index in self.indexes:
+        for index in self.indexes.within(matcher.program):
             for node in index.candidates(matcher.program):
                 try:
                     fits = any(node in state.claimed for state in matcher.solutions(node))

@@ -81,7 +81,9 @@ is matched, for each link binds them anew; its nodes stay claimed. The graph is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
@@ -142,7 +144,7 @@ from dplcli.ir.traversal import behind_identities, is_identity, is_read_only_by,
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.pattern import AttributeValue, Callee, DFPattern, ExactValue
@@ -750,6 +752,108 @@ class AbsentStep(Step):
         return state.explains and state.refuse("no input", describe(value))
 
 
+class InputRow:
+    """The inputs that a node offers to its arguments, and what is found out of them once.
+
+    A search tries many ways to share a row out. Each holds the row and places in it, since copies
+    would cost a wide node the square of its width.
+
+    Args:
+        inputs: The inputs, None where one is omitted.
+    """
+
+    def __init__(self, inputs: Sequence[Value | None]) -> None:
+        self.inputs = inputs
+        self._fitting: dict[Step, Sequence[int]] = {}
+
+    def __len__(self) -> int:
+        """Count the inputs, omitted ones too."""
+        return len(self.inputs)
+
+    def fitting(self, step: Step) -> Sequence[int]:
+        """Return the places, in order, of the inputs that *step* might match."""
+        if step.heads is None:
+            return range(len(self.inputs))
+        found = self._fitting.get(step)
+        if found is None:
+            plausible = enumerate(map(step.is_plausible, self.inputs))
+            found = self._fitting[step] = [place for place, fits in plausible if fits]
+        return found
+
+    def first_omitted(self, start: int) -> int:
+        """Return the first place from *start* on of an omitted input; their number if none is."""
+        at = bisect_left(self.omitted, start)
+        return self.omitted[at] if at < len(self.omitted) else len(self.inputs)
+
+    @cached_property
+    def omitted(self) -> list[int]:
+        """The places of omitted inputs, in order."""
+        return [place for place, value in enumerate(self.inputs) if value is None]
+
+    @cached_property
+    def origins(self) -> tuple[Value | None, ...]:
+        """The inputs as seen behind Identity nodes."""
+        return tuple([value and behind_identities(value) for value in self.inputs])
+
+
+class InputRun:
+    """Some inputs of a row, none of them omitted: what a ``*name`` is bound to.
+
+    Args:
+        row: The row.
+        start: The place of the first one.
+        stop: The place behind the last one.
+        without: Places between that other arguments have.
+    """
+
+    __slots__ = ("row", "start", "stop", "without")
+
+    def __init__(self, row: InputRow, start: int, stop: int, without: Collection[int] = ()) -> None:
+        self.row = row
+        self.start = start
+        self.stop = stop
+        self.without = without
+
+    def __len__(self) -> int:
+        """Count the inputs."""
+        return self.stop - self.start - len(self.without)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The inputs, as seen behind Identity nodes."""
+        there = self.row.origins[self.start : self.stop]
+        if self.without:
+            there = tuple(
+                value for place, value in enumerate(there, self.start) if place not in self.without
+            )
+        return cast("tuple[Value, ...]", there)
+
+
+class BoundNames(Mapping[str, "Value | tuple[Value, ...]"]):
+    """What names stand for; what a ``*name`` is bound to is listed when somebody asks for it.
+
+    Args:
+        single: Names of one value.
+        runs: Names of inputs in a row.
+    """
+
+    def __init__(self, single: Mapping[str, Value], runs: Mapping[str, InputRun]) -> None:
+        self._single = single
+        self._runs = runs
+
+    def __getitem__(self, name: str) -> Value | tuple[Value, ...]:
+        """Return the value, or the inputs."""
+        return self._runs[name].values if name in self._runs else self._single[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter({**self._single, **self._runs})
+
+    def __len__(self) -> int:
+        """Count the names."""
+        return len({**self._single, **self._runs})
+
+
 class VariadicStep(Step):
     """Any number of inputs in a row, which the step of the node gives it."""
 
@@ -757,26 +861,19 @@ class VariadicStep(Step):
         """Match nothing by itself."""
         return False
 
-    def goal(self, inputs: Sequence[Value | None], rest: Goals) -> Goals:
-        """Return the goal to take *inputs*, before *rest*."""
-        return (RestStep(self.pattern, partial(self._take, inputs)), None, rest)
-
-    def _take(
-        self, inputs: Sequence[Value | None], state: State, _value: Value | None, rest: Goals
-    ) -> Outcome:
-        """Bind *inputs*, or compare them with those bound before."""
-        taken = tuple(behind_identities(value) for value in inputs if value is not None)
+    def takes(self, state: State, run: InputRun) -> bool:
+        """Bind *run*, or tell whether it is what was bound before."""
         bound = state.slots[self.slot]
-        if len(taken) < len(inputs):
-            return False
         if bound is None:
-            state.bind(self.slot, taken)
-        return rest if bound is None or bound == taken else False
+            state.bind(self.slot, run)
+            return True
+        assert isinstance(bound, InputRun)  # noqa: S101  # no other step has its slot
+        return len(bound) == len(run) and bound.values == run.values
 
     def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the inputs."""
         bound = slots[self.slot]
-        return list(bound) if isinstance(bound, tuple) else []
+        return list(bound.values) if isinstance(bound, InputRun) else []
 
 
 class OrStep(Step):
@@ -861,47 +958,84 @@ class AssignStep(Step):
     Args:
         call: The node pattern.
         args: The arguments left, each with its place.
-        inputs: The inputs left, each with its place.
+        row: The inputs.
         spare: How many further arguments match any input that is present.
         taker: Takes the inputs that no argument gets.
+
+    Attributes:
+        gone: The places of the inputs that other arguments have.
+        place: Which input the first argument is to get; None for the first that it might match.
     """
 
     def __init__(
         self,
         call: Step,
         args: Sequence[tuple[int, Step]],
-        inputs: Sequence[tuple[int, Value | None]],
+        row: InputRow,
         spare: int,
         taker: VariadicStep | None = None,
     ) -> None:
         super().__init__(call.pattern)
         self.args = args
-        self.inputs = inputs
+        self.row = row
         self.spare = spare
         self.taker = taker
+        self.gone: tuple[int, ...] = ()
+        self.place: int | None = None
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        """Give the first argument an input, its own if it can; leave the others as choices."""
+        """Give the first argument an input, its own if it can; leave the next one as a choice."""
+        row = self.row
         if not self.args and self.taker is not None:
-            return self.taker.goal([candidate for _, candidate in self.inputs], rest)
+            if len(row.omitted) > sum(row.inputs[place] is None for place in self.gone):
+                return False
+            return rest if self.taker.takes(state, InputRun(row, 0, len(row), self.gone)) else False
         if not self.args:
-            present = sum(candidate is not None for _, candidate in self.inputs)
+            omitted = len(row.omitted) - sum(row.inputs[place] is None for place in self.gone)
+            present = len(row) - len(self.gone) - omitted
             return rest if present >= self.spare else self._no_input(state)
-        (home, first), others = self.args[0], self.args[1:]
-        goals: list[Goals] = []
-        for place, candidate in sorted(self.inputs, key=lambda item: item[0] != home):
-            if (candidate is not None or place == home) and first.is_plausible(candidate):
-                left = tuple(item for item in self.inputs if item[0] != place)
-                following = (AssignStep(self, others, left, self.spare, self.taker), None, rest)
-                goals.append((first, candidate, following))
-        return state.choose(goals) if goals else self._no_input(state)
+        place = self._first_place() if self.place is None else self.place
+        if place is None:
+            return self._no_input(state)
+        later = self._later_place(place)
+        if later is not None:
+            way = self._going_on(self.args, self.gone)
+            way.place = later
+            state.choices.append(((way, None, rest), len(state.trail)))
+        following = self._going_on(self.args[1:], (*self.gone, place))
+        return (self.args[0][1], row.inputs[place], (following, None, rest))
+
+    def _going_on(self, args: Sequence[tuple[int, Step]], gone: tuple[int, ...]) -> AssignStep:
+        step = AssignStep(self, args, self.row, self.spare, self.taker)
+        step.gone = gone
+        return step
+
+    def _first_place(self) -> int | None:
+        """Return the place of the first argument itself if it might match there, or another."""
+        home, first = self.args[0]
+        is_free = home < len(self.row) and home not in self.gone
+        if is_free and first.is_plausible(self.row.inputs[home]):
+            return home
+        return self._later_place(home)
+
+    def _later_place(self, place: int) -> int | None:
+        """Return the place to try after *place*: behind its own the others follow in order."""
+        home, first = self.args[0]
+        fitting = self.row.fitting(first)
+        at = 0 if place == home else bisect_right(fitting, place)
+        while at < len(fitting):
+            each = fitting[at]
+            if each != home and each not in self.gone and self.row.inputs[each] is not None:
+                return each
+            at += 1
+        return None
 
     def _no_input(self, state: State) -> Literal[False]:
         if not state.explains:
             return False
-        left = ", ".join(describe(candidate) for _, candidate in self.inputs)
+        left = [v for place, v in enumerate(self.row.inputs) if place not in self.gone]
         wanted = repr(self.args[0][1].pattern) if self.args else "one more input"
-        return state.refuse(wanted, left or "no input left")
+        return state.refuse(wanted, _described(left) or "no input left")
 
 
 class SpreadStep(Step):
@@ -910,37 +1044,90 @@ class SpreadStep(Step):
     Args:
         call: The node pattern.
         args: The arguments left, some of which take any number of inputs.
-        inputs: The inputs left.
+        row: The inputs.
+        start: The place of the first input that is left.
+        count: How many the first argument is to take; None for the fewest.
     """
 
-    def __init__(self, call: Step, args: Sequence[Step], inputs: Sequence[Value | None]) -> None:
+    def __init__(
+        self,
+        call: Step,
+        args: Sequence[Step],
+        row: InputRow,
+        start: int = 0,
+        count: int | None = None,
+    ) -> None:
         super().__init__(call.pattern)
         self.args = args
-        self.inputs = inputs
+        self.row = row
+        self.start = start
+        self.count = count
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        """Give the first argument what it takes; leave other numbers of inputs as choices."""
+        """Give the first argument what it takes; leave the next number of inputs as a choice."""
+        row, start = self.row, self.start
         if not self.args:
-            return self._misfit(state) if self.inputs else rest
-        first, others = self.args[0], self.args[1:]
-        takers = sum(isinstance(arg, VariadicStep) for arg in others)
-        most = len(self.inputs) - (len(others) - takers)
-        if isinstance(first, VariadicStep):
-            counts = range(most + 1) if takers else range(max(most, 0), most + 1)
-            ways = [first.goal(self.inputs[:n], self._following(n, rest)) for n in counts]
-            return state.choose(ways) if ways else self._misfit(state)
-        if most <= 0:
+            return self._misfit(state) if start < len(row) else rest
+        first = self.args[0]
+        if not isinstance(first, VariadicStep):
+            if self._most() <= 0:
+                return self._misfit(state)
+            return (first, row.inputs[start], (self._behind(1), None, rest))
+        count = self._count_from(state, 0) if self.count is None else self.count
+        if count is None:
             return self._misfit(state)
-        return (first, self.inputs[0], self._following(1, rest))
+        later = self._count_from(state, count + 1)
+        if later is not None:
+            way = SpreadStep(self, self.args, row, start, later)
+            state.choices.append(((way, None, rest), len(state.trail)))
+        if not first.takes(state, InputRun(row, start, start + count)):
+            return False
+        return (self._behind(count), None, rest)
 
-    def _following(self, count: int, rest: Goals) -> Goals:
-        return (SpreadStep(self, self.args[1:], self.inputs[count:]), None, rest)
+    def _behind(self, count: int) -> SpreadStep:
+        return SpreadStep(self, self.args[1:], self.row, self.start + count)
+
+    def _most(self) -> int:
+        """Return how many inputs the other arguments leave to the first one."""
+        needed = sum(not isinstance(arg, VariadicStep) for arg in self.args[1:])
+        return len(self.row) - self.start - needed
+
+    def _count_from(self, state: State, least: int) -> int | None:
+        """Return the next number of inputs, from *least*, that the first argument might take.
+
+        None if there is none: it takes no omitted input, one that was bound before takes as many
+        as then, and the argument behind it has to match the next input.
+        """
+        most = self._most()
+        others = self.args[1:]
+        if not any(isinstance(arg, VariadicStep) for arg in others):
+            least = max(least, most)
+        bound = state.slots[self.args[0].slot]
+        if isinstance(bound, InputRun):
+            least, most = max(least, len(bound)), min(most, len(bound))
+        most = min(most, self.row.first_omitted(self.start) - self.start)
+        behind = others[0] if others else None
+        if behind is not None and not isinstance(behind, VariadicStep) and not state.explains:
+            fitting = self.row.fitting(behind)
+            at = bisect_left(fitting, self.start + least)
+            least = fitting[at] - self.start if at < len(fitting) else most + 1
+        return least if 0 <= least <= most else None
 
     def _misfit(self, state: State) -> Literal[False]:
         if not state.explains:
             return False
         wanted = repr(self.args[0].pattern) if self.args else "no more inputs"
-        return state.refuse(wanted, ", ".join(map(describe, self.inputs)) or "no input left")
+        return state.refuse(wanted, _described(self.row.inputs[self.start :]) or "no input left")
+
+
+_MOST_DESCRIBED = 8
+
+
+def _described(values: Sequence[Value | None]) -> str:
+    """Describe the first few of *values*, and say how many more there are."""
+    listed = ", ".join(map(describe, values[:_MOST_DESCRIBED]))
+    more = len(values) - _MOST_DESCRIBED
+    return f"{listed} and {more:,} more" if more > 0 else listed
 
 
 # Steps for negation, and for choices that are made one by one.
@@ -1345,7 +1532,7 @@ class CallStep(Step):
             if (commutes or self.pattern.is_unordered) and len(self.takers) < 2:  # noqa: PLR2004
                 return self._permuted(state, inputs, rest)
         if self.takers:
-            return (SpreadStep(self, self.args, inputs), None, rest)
+            return (SpreadStep(self, self.args, InputRow(inputs)), None, rest)
         return self._in_order(state, inputs, rest)
 
     def _bind_attributes(self, state: State, node: Node) -> bool:
@@ -1402,7 +1589,7 @@ class CallStep(Step):
             count -= 1
         if count > wanted and not (self.pattern.rest or self.takers):
             if state.explains:
-                more = ", ".join(describe(value) for value in inputs[wanted:] if value is not None)
+                more = _described([value for value in inputs[wanted:] if value is not None])
                 there = f"{count} at {_named(node)}: also {more}"
                 state.refuse(f"{self.title} with {counted(wanted, 'input')}", there)
             return None
@@ -1469,8 +1656,8 @@ class CallStep(Step):
         """
         if self.takers:
             args = [arg for arg in self.args if not isinstance(arg, VariadicStep)]
-            offered = tuple(enumerate(inputs))
-            step = AssignStep(self, tuple(enumerate(args)), offered, 0, self.takers[0])
+            row = InputRow(inputs)
+            step = AssignStep(self, tuple(enumerate(args)), row, 0, self.takers[0])
             return (step, None, rest)
         if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
             first, second = self.args
@@ -1485,8 +1672,7 @@ class CallStep(Step):
             return self._in_order(state, (b, a), rest) if swapped else False
         wanted = [(slot, arg) for slot, arg in enumerate(self.args) if type(arg) is not AnyStep]
         spare = len(self.args) - len(wanted)
-        offered = tuple(enumerate(inputs))
-        return AssignStep(self, tuple(wanted), offered, spare).run(state, None, rest)
+        return AssignStep(self, tuple(wanted), InputRow(inputs), spare).run(state, None, rest)
 
     def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the outputs of the node."""
@@ -1776,10 +1962,10 @@ class Program:
             operators.update((name, OpName(node.op_type, node.domain)) for node in nodes)
         return operators
 
-    def bound_inputs(self, slots: Sequence[object]) -> dict[str, tuple[Value, ...]]:
+    def bound_inputs(self, slots: Sequence[object]) -> dict[str, InputRun]:
         """Return what each ``*name`` is bound to."""
         bound = ((name, slots[slot]) for name, slot in self.variadic)
-        return {name: inputs for name, inputs in bound if isinstance(inputs, tuple)}
+        return {name: inputs for name, inputs in bound if isinstance(inputs, InputRun)}
 
     def outputs(self, state: State) -> tuple[Value, ...]:
         """Return the values of the pattern's outputs."""
@@ -1829,13 +2015,12 @@ class OpIndex:
         """Tell whether the graph has none of the operators, or no such edge."""
         if isinstance(needed, frozenset):
             return self._nodes.keys().isdisjoint(needed)
-        makers, readers = needed
-        return not any((maker, reader) in self._edges for maker in makers for reader in readers)
+        return _lacks_edge(self.edges, needed)
 
     @cached_property
-    def _edges(self) -> set[tuple[OpKey, OpKey]]:
+    def edges(self) -> set[tuple[OpKey, OpKey]]:
         """Which operator reads the output of which, Identity nodes seen and looked through."""
-        edges = set()
+        edges: set[tuple[OpKey, OpKey]] = set()
         for op, nodes in self._nodes.items():
             for node in nodes:
                 for value in node.inputs:
@@ -1859,6 +2044,58 @@ class OpIndex:
             nodes = (node for head in present for node in self._nodes[head])
             self._merged[key] = sorted(nodes, key=lambda node: node.position)
         return self._merged[key]
+
+
+def _lacks_edge(edges: AbstractSet[tuple[OpKey, OpKey]], needed: tuple[Ops, Ops]) -> bool:
+    makers, readers = needed
+    return not any((maker, reader) in edges for maker in makers for reader in readers)
+
+
+class OpIndexes:
+    """The nodes of several graphs by operator.
+
+    A model may have thousands of bodies and functions, and a rule concerns few of them; asking each
+    graph for each rule would cost the product of their numbers.
+
+    Args:
+        graphs: The graphs, in order; they must not be edited while the indexes are in use.
+
+    Attributes:
+        all: The index of each graph.
+    """
+
+    def __init__(self, graphs: Iterable[Graph]) -> None:
+        self.all = [OpIndex(graph) for graph in graphs]
+        self._having: dict[OpKey, list[int]] = {}
+        self._merged: dict[Ops, list[OpIndex]] = {}
+        for number, index in enumerate(self.all):
+            for op in index.counts:
+                self._having.setdefault(op, []).append(number)
+
+    def having(self, ops: Ops | None) -> Sequence[OpIndex]:
+        """Return those with a node of one of the operators, in order; all if *ops* is None."""
+        if ops is None:
+            return self.all
+        if ops not in self._merged:
+            found = {number for op in self._having.keys() & ops for number in self._having[op]}
+            self._merged[ops] = [self.all[number] for number in sorted(found)]
+        return self._merged[ops]
+
+    def within(self, program: Program) -> Sequence[OpIndex]:
+        """Return those in which *program* may have candidates: with the rarest of what it needs."""
+        root = program.root
+        needed = [root.heads, *(ops for ops in root.required if isinstance(ops, frozenset))]
+        return min(map(self.having, needed), key=len)
+
+    def lacks(self, needed: Requirement) -> bool:
+        """Tell whether no graph has any of the operators, or such an edge."""
+        if isinstance(needed, frozenset):
+            return self._having.keys().isdisjoint(needed)
+        return _lacks_edge(self._edges, needed)
+
+    @cached_property
+    def _edges(self) -> set[tuple[OpKey, OpKey]]:
+        return {edge for index in self.all for edge in index.edges}
 
 
 # What a root's operator, and the nodes just above it, tell of the root (S. Schulz,

@@ -1169,7 +1169,7 @@ class _Caller:
             case Expression():
                 return part.needed <= self.bound.keys()
             case Variadic():
-                return part.name in self.match.variadic
+                return part.name in self.match.runs
             case CallOutput():
                 return self.has(part.call)
             case Either():
@@ -1181,10 +1181,10 @@ class _Caller:
                 )
 
     def _several(self, name: str) -> Sequence[Value]:
-        inputs = self.match.variadic.get(name)
-        if inputs is None:
+        run = self.match.runs.get(name)
+        if run is None:
             raise BuildError(f"*{name} took no part in the match")
-        return inputs
+        return run.values
 
     def _op_of(self, node: NodeCall) -> OpName:
         """Return the operator, which a variable may stand for."""

@@ -22,7 +22,7 @@ from typing import (
     overload,
 )
 
-from dplcli.dpl.matcher import Matcher
+from dplcli.dpl.matcher import BoundNames, Matcher
 from dplcli.dpl.pattern import DFPattern, OpPattern, OutputsPattern, VariadicPattern
 from dplcli.dpl.text import bound_names, captures_of, check_roots
 from dplcli.errors import PatternSyntaxError, UsageError, did_you_mean, did_you_mean_rule
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dplcli.dpl.conditions import Condition
-    from dplcli.dpl.matcher import State
+    from dplcli.dpl.matcher import InputRun, State
     from dplcli.dpl.pattern import OpName, TextPosition
     from dplcli.ir import Graph
 
@@ -422,7 +422,7 @@ class Match:
         constants: The constants that ``const(…)`` and number leaves matched.
         attributes: What each ``**name`` is bound to.
         operators: What each operator variable stands for.
-        variadic: The inputs that each ``*name`` is bound to.
+        runs: Which inputs each ``*name`` is bound to.
         outputs: The values of the pattern's outputs.
         escaping: Inner values that something outside reads, where the rule allows that.
         slots: What each step of the compiled pattern is bound to.
@@ -438,7 +438,7 @@ class Match:
     escaping: Final[tuple[Value, ...]] = ()
     slots: Final[tuple[object, ...]] = ()
     operators: Final[Mapping[str, OpName]] = field(default_factory=dict)
-    variadic: Final[Mapping[str, tuple[Value, ...]]] = field(default_factory=dict)
+    runs: Final[Mapping[str, InputRun]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Name the rule and the root."""
@@ -451,7 +451,12 @@ class Match:
     @property
     def bound(self) -> Mapping[str, Value | tuple[Value, ...]]:
         """What each name of an expression stands for."""
-        return {**self.bindings, **self.variadic} if self.variadic else self.bindings
+        return BoundNames(self.bindings, self.runs) if self.runs else self.bindings
+
+    @property
+    def variadic(self) -> Mapping[str, tuple[Value, ...]]:
+        """The inputs that each ``*name`` is bound to."""
+        return {name: run.values for name, run in self.runs.items()}
 
     @property
     def place(self) -> RootedMatch:
@@ -516,7 +521,7 @@ class Match:
             what = f"{key.as_code()} is no operator variable of the rule {self.rule.name!r}"
             raise KeyError(f'{what}: name it, {key.as_code()}.named("f")')
         value = self.value(key)
-        for word, bound in (("operators", self.operators), ("variadic", self.variadic)):
+        for word, bound in (("operators", self.operators), ("variadic", self.runs)):
             if value is None and key in bound:
                 raise KeyError(f"{key!r} is no single value: it is in match.{word}[{key!r}]")
         if isinstance(key, str) and key not in bound_names(self.rule.pattern):
@@ -599,7 +604,7 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
         outputs,
         slots=tuple(slots),
         operators=program.bound_operators(slots) if program.operators else _NOTHING,
-        variadic=program.bound_inputs(slots) if program.variadic else _NOTHING,
+        runs=program.bound_inputs(slots) if program.variadic else _NOTHING,
     )
 
 

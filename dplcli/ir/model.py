@@ -46,6 +46,7 @@ class Graph:
         model: The model it belongs to.
         name: Graph name.
         owner: The node whose attribute it is; None for a main graph or a function body.
+        function: The function whose body it is, if it is one.
         inputs: Its inputs, overridable initializers included.
         outputs: What it returns; never None.
         values: Every value it defines, by name.
@@ -72,6 +73,7 @@ class Graph:
         self.opset_imports = opset_imports
         self.name = ""
         self.owner = owner
+        self.function: Function | None = None
         self.inner: list[Graph] = []
         if owner is not None:
             owner.graph.inner.append(self)
@@ -259,11 +261,8 @@ def is_in_function(graph: Graph) -> bool:
 
 
 def _outermost_name(graph: Graph) -> str:
-    model = graph.model
-    if graph is model.graph:
-        return "main"
-    key = next(key for key, function in model.functions.items() if function.body is graph)
-    return f"function {key[0]}::{key[1]}"
+    function = graph.function
+    return "main" if function is None else f"function {function.domain}::{function.name}"
 
 
 # Models and model-local functions.
@@ -302,6 +301,10 @@ class Function:
     defaults: Mapping[str, Attribute] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     source: object = None
+
+    def __post_init__(self) -> None:
+        """Let the body know whose it is: a model may have too many functions to search them."""
+        self.body.function = self
 
     @property
     def key(self) -> tuple[str, str, str]:

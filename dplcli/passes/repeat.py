@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import (
         Callable,
         Collection,
-        Hashable,
         Iterable,
         Iterator,
         Mapping,
@@ -255,11 +254,11 @@ class Disagreement(NamedTuple):
 
     Attributes:
         groups: The patches (by place) that agree with each other, two and more.
-        found: What each patch has at the edge; None for nothing.
+        found: What patches have at the edge; those that have nothing there are left out.
     """
 
     groups: list[list[int]]
-    found: list[int | None]
+    found: Mapping[int, int]
 
 
 class PatchGrowth:
@@ -339,22 +338,34 @@ class PatchGrowth:
         labels = [self._label(node) for node in numbers]
         if labels.count(labels[0]) == len(labels):
             return labels[0] != FIXED
-        self._disagree(labels, numbers)
+        self._disagree(
+            {
+                patch: (label, node)
+                for patch, (label, node) in enumerate(zip(labels, numbers, strict=True))
+                if node is not None
+            }
+        )
         return False
 
     def _label(self, node: int | None) -> int:
         return FIXED if node is None or node in self.claimed else self.index.labels[node]
 
-    def _disagree(self, keys: Iterable[Hashable], numbers: list[int | None]) -> None:
-        if 2 * sum(node in self._starts for node in numbers) >= len(numbers):
+    def _disagree(self, found: Mapping[int, tuple[int, int]]) -> None:
+        """Note an edge at which patches have different nodes, or some have none.
+
+        Args:
+            found: By patch, a key that is equal for what agrees, and the number of what it has.
+        """
+        if 2 * sum(node in self._starts for _, node in found.values()) >= len(self.places):
             self.touching = True
-        groups: dict[Hashable, list[int]] = {}
-        for patch, key in enumerate(keys):
-            if numbers[patch] is not None and key != FIXED:
-                groups.setdefault(key, []).append(patch)
+        groups: dict[int, list[int]] = {}
+        for patch, (label, _) in found.items():
+            if label != FIXED:
+                groups.setdefault(label, []).append(patch)
         several = [group for group in groups.values() if len(group) > 1]
         if several:
-            self.disagreements.append(Disagreement(several, numbers))
+            nodes = {patch: node for patch, (_, node) in found.items()}
+            self.disagreements.append(Disagreement(several, nodes))
 
     # -- downwards ---------------------------------------------------------------------------
 
@@ -389,15 +400,14 @@ class PatchGrowth:
     def _note_missing(self, readers: list[list[tuple[int, int]]]) -> None:
         """Note who has a reader of a kind that others lack."""
         labels = self.index.labels
-        kinds = dict.fromkeys((labels[n], slot) for each in readers for slot, n in each)
-        for kind in kinds:
-            nodes: list[int | None] = [None] * len(readers)
-            for patch, of_patch in enumerate(readers):
-                alike = [n for slot, n in of_patch if (labels[n], slot) == kind]
-                if alike and alike[0] not in self.claimed:
-                    nodes[patch] = alike[0]
-            if None in nodes:
-                self._disagree([FIXED if node is None else 0 for node in nodes], nodes)
+        kinds: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        for patch, of_patch in enumerate(readers):
+            for slot, node in of_patch:
+                kinds.setdefault((labels[node], slot), {}).setdefault(patch, (0, node))
+        for firsts in kinds.values():
+            found = {p: first for p, first in firsts.items() if first[1] not in self.claimed}
+            if len(found) < len(readers):
+                self._disagree(found)
 
     def _readers(self, place: int, output: int) -> list[list[tuple[int, int]]] | None:
         """List what reads an output of a row outside the patches; None where that is too much."""
@@ -1329,8 +1339,7 @@ class _Search:
         elif growth.touching:
             parts = self._thinned(growth)
             best = [b for part in parts for b in self._from_starts(part, depth=depth + 1)]
-        partitions = _partitions(growth) if depth < _DEEPEST else []
-        for parts in partitions[: _PARTITIONS if best else 1]:
+        for parts in _partitions(growth, _PARTITIONS if best else 1) if depth < _DEEPEST else ():
             blocks = [b for part in parts for b in self._from_starts(part, line, depth + 1)]
             best = max(best, blocks, key=_total)
         self.tried[starts] = best
@@ -1403,31 +1412,33 @@ def _total(of_kinds: Sequence[Blocks]) -> int:
     return len(covered) - sum(len(blocks.rows) + len(blocks.rows[0]) for blocks in distinct)
 
 
-def _partitions(growth: PatchGrowth) -> list[list[Row]]:
-    """Part the starts where they disagree, in a few ways.
+def _partitions(growth: PatchGrowth, most: int) -> list[list[Row]]:
+    """Part the starts where they disagree, in *most* ways at most.
 
     Where most of what some agree on is in the next patch anyway, blocks follow each other and
     nothing is to be gained.
     """
     starts = growth.rows[0]
     partitions: dict[tuple[Row, ...], list[Row]] = {}
+    seen: set[tuple[Row, ...]] = set()
     for groups, nodes in growth.disagreements:
         fresh = [group for group in groups if _is_fresh(growth, group, nodes)]
-        if not fresh:
+        key = tuple(map(tuple, fresh))
+        if not fresh or key in seen:  # to write a partition out is much work for two of many starts
             continue
+        seen.add(key)
         parted = {patch for group in fresh for patch in group}
         rest = [patch for patch in range(len(starts)) if patch not in parted]
         parts = [tuple(starts[patch] for patch in part) for part in (*fresh, rest)]
         partitions.setdefault(tuple(sorted(parts)), parts)
+        if len(partitions) == most:
+            break
     return list(partitions.values())
 
 
-def _is_fresh(growth: PatchGrowth, group: Sequence[int], numbers: Sequence[int | None]) -> bool:
+def _is_fresh(growth: PatchGrowth, group: Sequence[int], nodes: Mapping[int, int]) -> bool:
     """Tell whether most of what *group* has at an edge is in no patch yet."""
-    nodes = [numbers[patch] for patch in group]
-    return 2 * sum(node is not None and growth.owners.get(node, 0) > 0 for node in nodes) < len(
-        group
-    )
+    return 2 * sum(growth.owners.get(nodes[patch], 0) > 0 for patch in group) < len(group)
 
 
 _SEARCHES = 8

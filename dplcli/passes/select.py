@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl.explain import Explainer
-from dplcli.dpl.matcher import Fingerprints, OpIndex, StepBudgetExceededError
+from dplcli.dpl.matcher import Fingerprints, OpIndexes, StepBudgetExceededError
 from dplcli.dpl.pattern import (
     CallPattern,
     FunctionName,
@@ -495,8 +495,8 @@ def _taken_along(matches: Iterable[Match]) -> Iterator[tuple[Node, Match]]:
 def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
     """Match *rules* against every graph of *model*; nothing is edited."""
     selection = Selection(rules=tuple(rules))
-    indexes = [OpIndex(graph) for graph in matchable_graphs(model)]
-    for index in indexes:
+    indexes = OpIndexes(matchable_graphs(model))
+    for index in indexes.all:
         for (domain, op_type), count in index.counts.items():
             op = f"{domain}.{op_type}" if domain else op_type
             selection.totals[op] = selection.totals.get(op, 0) + count
@@ -507,7 +507,7 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
     by_edges = len(rules) >= _MANY_RULES
     for rule in rules:
         selection.candidates[rule.qualified_name] = 0
-        for index in indexes:
+        for index in indexes.within(rule.matcher.program):
             if rule.holds_for(index.graph):
                 roots = index.candidates(rule.matcher.program, by_edges=by_edges)
                 selector.select(rule, roots)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.catalog.finding import is_shipped_target, shipped_beside, shipped_catalog
 from dplcli.dpl import PatternRule, RewriteRule
+from dplcli.dpl.explain import MOST_TRACED
 from dplcli.dpl.pattern import TypedPattern
 from dplcli.dpl.rule import with_policies
 from dplcli.errors import DplError, counted
@@ -46,6 +47,9 @@ _MORE = 1.2
 
 _SOME_MORE = 1.1
 """The same of a catalogue of single operators, which a target has beside its own."""
+
+_MOST_TRIES = 100_000
+"""At how many nodes the nearest misses of all rules together are sought."""
 
 _MOST_NAMED = 3
 
@@ -332,7 +336,8 @@ def _on_types(model: Model, selection: Selection) -> str:
     if selection.matches or selection.refused:
         return ""
     explainer = explain_rules(model, selection.rules)
-    nearest = [explainer.rule(rule).nearest for rule in selection.rules]
+    most = min(MOST_TRACED, -(-_MOST_TRIES // len(selection.rules))) if selection.rules else 0
+    nearest = [explainer.rule(rule, most).nearest for rule in selection.rules]
     failed = [trace.mismatch for trace in nearest if trace is not None and trace.mismatch]
     wanted: Counter[tuple[str, str]] = Counter()
     for miss in failed:

@@ -14,6 +14,7 @@ from dplcli.catalog.finding import exists, find_catalog
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
+from dplcli.ir.model import RULE_KEY
 from dplcli.onnx_io import data_used, is_modified, load_model, losses, paused_gc, written_size
 from dplcli.outcomes import Delivery, RewriteOutcome
 from dplcli.passes.rewrite import RestrictingObserver, Restriction, Rewriting, list_nodes, replay
@@ -198,7 +199,7 @@ DEFAULT_GROWTH = 5.0
 """By how many percent a model may grow by default."""
 
 FREE_GROWTH = 1 << 14
-"""By how many bytes a model may always grow by default: new nodes name the rule that made them."""
+"""By how many bytes a model may always grow by default, beside what new nodes say of themselves."""
 
 
 @paused_gc()
@@ -438,7 +439,7 @@ class _RewriteJob(WriteJob):
         )
         outcome = replace(self._measured(outcome, delivery), delivery=delivery)
         total = outcome.size[1]
-        if not outcome.is_changed or not _growth(total, total + delivery.unused, None):
+        if not outcome.is_changed or not _growth(total, total + delivery.unused, None, FREE_GROWTH):
             return outcome
         note = (
             f"the files of its external data have {delivery.unused:,} bytes that the result does "
@@ -449,15 +450,32 @@ class _RewriteJob(WriteJob):
     def _measured(self, outcome: RewriteOutcome, written: Delivery) -> RewriteOutcome:
         """Add the size of the file, and whether it grew too much."""
         before, after = outcome.size[0], written.size + written.used
-        growth = _growth(before, after, self.settings.max_growth)
+        free = FREE_GROWTH + _said_of_origin(self.model)
+        growth = _growth(before, after, self.settings.max_growth, free)
         return replace(outcome, size=(before, after), growth=growth)
 
 
-def _growth(before: int, after: int, most: float | None) -> str:
-    """Say why growing from *before* to *after* bytes is too much, or ""."""
+def _said_of_origin(model: Model) -> int:
+    """Count the bytes that new nodes take to name themselves, and the rules that made them."""
+    made = (node for graph in model.graphs() for node in graph if node.source is None)
+    return sum(
+        len(node.name.encode()) + sum(len(f"{key}{text}".encode()) for key, text in said.items())
+        for node in made
+        if RULE_KEY in (said := node.remarks.metadata)
+    )
+
+
+def _growth(before: int, after: int, most: float | None, free: int) -> str:
+    """Say why growing from *before* to *after* bytes is too much, or "".
+
+    Args:
+        before: The size before.
+        after: The size after.
+        most: By how many percent it may grow, whatever the reason; None for what is usual.
+        free: By how many bytes it may usually grow in any case.
+    """
     allowed = DEFAULT_GROWTH if most is None else most
-    free = FREE_GROWTH if most is None else 0
-    if after - before <= max(before * allowed / 100, free):
+    if after - before <= max(before * allowed / 100, free if most is None else 0):
         return ""
     percent = 100 * (after - before) / before
     return (

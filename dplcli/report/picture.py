@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -174,11 +174,11 @@ def picture_of(
     """
     picture = Picture(label)
     first = _sheet(model.graph, layers=layers) if scope is None else _part(model, scope)
-    pending = [first]
+    pending = deque([first])
+    known = {first.graph}
     while pending:
-        sheet = pending.pop(0)
+        sheet = pending.popleft()
         picture.sheets[sheet.graph] = sheet
-        known = {*picture.sheets, *(other.graph for other in pending)}
         for node in sheet.nodes:
             called = called_function(node)
             for body in node.subgraphs.values() if called is None else (called.body,):
@@ -196,16 +196,25 @@ def _note_given(picture: Picture) -> None:
         for node in sheet.nodes:
             for _, called in picture.bodies(node):
                 calls.setdefault(called, []).append(node)
-    before = -1
-    while before < len(picture.given):
+    called_in = {
+        sheet: dict.fromkeys(called for node in sheet.nodes for _, called in picture.bodies(node))
+        for sheet in picture.sheets.values()
+    }
+    pending = deque(dict.fromkeys(calls))
+    waiting = set(pending)
+    while pending:
+        sheet = pending.popleft()
+        waiting.discard(sheet)
         before = len(picture.given)
-        for sheet, nodes in calls.items():
-            if sheet.function is None:
-                continue
-            for slot, value in enumerate(sheet.inputs):
-                given = [node.inputs[slot] if slot < len(node.inputs) else None for node in nodes]
-                if all(one is not None and picture.is_constant(one) for one in given):
-                    picture.given.add(value)
+        for slot, value in enumerate(sheet.inputs if sheet.function is not None else ()):
+            nodes = calls[sheet]
+            given = [node.inputs[slot] if slot < len(node.inputs) else None for node in nodes]
+            if all(one is not None and picture.is_constant(one) for one in given):
+                picture.given.add(value)
+        if len(picture.given) > before:  # so what it calls may be given more constants, too
+            later = [called for called in called_in[sheet] if called not in waiting]
+            pending += later
+            waiting.update(later)
 
 
 def _name_of(function: Function) -> str:
@@ -521,11 +530,12 @@ def _only_box(root: Box) -> Box | None:
 
 def _chunks(items: list[Item], places: Mapping[Node, int], most: int = MOST_ITEMS) -> list[Item]:
     """Cut *items* into runs, where few values cross the cut, until there are *most* at most."""
-    levels = math.ceil(math.log(len(items)) / math.log(_CHUNK))
-    length = max(_LEAST_CHUNK, math.ceil(len(items) ** (1 / levels)))
     crossing = _crossing(items)
     first = [item.first if isinstance(item, Box) else places[item] for item in items]
     while len(items) > most:
+        # Of what is left: runs as long as those before would put a few more than *most* into one.
+        levels = math.ceil(math.log(len(items)) / math.log(_CHUNK))
+        length = max(_LEAST_CHUNK, math.ceil(len(items) ** (1 / levels)))
         cuts = [0]
         while len(items) - cuts[-1] > length * 5 // 4:
             window = range(cuts[-1] + length * 3 // 4, cuts[-1] + length * 5 // 4)

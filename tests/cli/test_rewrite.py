@@ -544,6 +544,32 @@ def test_growth_is_limited(  # noqa: PLR0913, PLR0917  # fixtures
     assert (folder / "out.onnx").exists() == (code == 0)
 
 
+def test_what_new_nodes_say_of_themselves_is_no_growth(dpl: Dpl, folder: Path, save: Save) -> None:
+    """Of small nodes the names and rules that the new ones state are a large share."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x0) => (float[2, 4] x1000)'
+        "<float[4, 4] w, float[4] b> { }"
+    )
+    del proto.graph.initializer[:]
+    for name, shape in (("w", (4, 4)), ("b", (4,))):
+        proto.graph.initializer.append(numpy_helper.from_array(np.full(shape, 0.1, "f4"), name))
+    for block in range(1000):
+        product, bias = f"m{block}", f"x{block + 1}"
+        node = onnx.helper.make_node("MatMul", [f"x{block}", "w"], [product], f"mul{block}")
+        proto.graph.node.append(node)
+        node = onnx.helper.make_node("Add", [product, "b"], [bias], f"add{block}")
+        proto.graph.node.append(node)
+    model = save(proto)
+
+    answer = dpl("rewrite", model, "-p", "prepare", *OUT, "--no-verify")
+    strict = dpl("rewrite", model, "-p", "prepare", "-o", "b.onnx", "--no-verify", "--max-growth=5")
+
+    assert answer.code == 0, answer.err
+    assert set(ops(folder / "out.onnx")) == {"Gemm"}
+    assert (folder / "out.onnx").stat().st_size > 1.2 * model.stat().st_size
+    assert (strict.code, (folder / "b.onnx").exists()) == (1, False)
+
+
 def test_folding_makes_no_model_of_ir_version_3_grow(dpl: Dpl, folder: Path, save: Save) -> None:
     """There all weights are inputs. The result is of version 4, and has the folded ones alone."""
     proto = onnx.parser.parse_model(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
@@ -156,3 +156,36 @@ def test_equal_bodies_that_capture_something_else_differ() -> None:
     assert words(difference(text.format("a, b", "b, a"), other.format("a, b", "b, a"))) == [
         "Neg[0] s t"
     ]
+
+
+class Watched(dict[Any, Any]):
+    """Functions of a model that count how often somebody goes through all of them."""
+
+    walks = 0
+
+    def values(self) -> Any:  # noqa: ANN401  # as dict has it
+        """Return the functions."""
+        self.walks += 1
+        return super().values()
+
+    def items(self) -> Any:  # noqa: ANN401  # as dict has it
+        """Return the functions with their keys."""
+        self.walks += 1
+        return super().items()
+
+
+def test_functions_are_not_searched_for_each_other() -> None:
+    """However many there are, they are gone through as often."""
+
+    def walks(count: int) -> int:
+        relu, opset = helper.make_node("Relu", ["x"], ["y"]), [helper.make_opsetid("", 17)]
+        functions = [
+            helper.make_function("f", f"f{n}", ["x"], ["y"], [relu], opset) for n in range(count)
+        ]
+        proto = _model(helper.make_node("f0", ["x"], ["y"], domain="f"), functions)
+        first, second = ir_of(proto), ir_of(proto)
+        first.functions = Watched(first.functions)
+        assert Differ(first, second).result().all_remarks == ()
+        return first.functions.walks
+
+    assert walks(40) == walks(20)

@@ -65,6 +65,12 @@ def braid(count: int) -> Steps:
     return steps[: 3 * branches] + taken + steps[3 * branches :]
 
 
+def comb(count: int) -> Steps:
+    """Equal nodes, all of which one node reads."""
+    steps: Steps = [("Relu", ["x"], f"v{number}") for number in range(count - 1)]
+    return [*steps, ("Sum", [f"v{number}" for number in range(count - 1)], "y")]
+
+
 def stairs(count: int) -> Steps:
     """Branches of which each is one node longer than the one before it."""
     steps: Steps = []
@@ -125,7 +131,7 @@ def calls_for(data: bytes) -> int:
 @pytest.mark.parametrize(
     "shape",
     [
-        *(stack, fan, braid),
+        *(stack, fan, braid, comb),
         *(pytest.param(shape, marks=pytest.mark.long) for shape in (chain, stairs, jumble)),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from dplcli.errors import UsageError
 from dplcli.ir.types import ArrayTensor
 from dplcli.report.picture import MOST_ITEMS, Box, facts_of, opened, picture_of, scope_path
+from tests.diff.compared import calls_in
 from tests.models import ir_of, parse
 
 if TYPE_CHECKING:
@@ -206,6 +208,34 @@ def test_chunks_are_cut_where_few_values_cross() -> None:
     chunks = picture(model).main.root.items
 
     assert all(isinstance(chunk, Box) and chunk.first % 10 in {0, 1} for chunk in chunks)
+
+
+def test_a_few_chunks_too_many_are_cut_once_more() -> None:
+    """Where good cuts lie closer together than chunks are long, there are more chunks."""
+    chance = random.Random(1)  # noqa: S311  # not for cryptography
+    model = chain(f"n{number}" for number in range(9_900))
+    for number in range(2, 9_900, 3):
+        read = max(0, number - chance.randint(1, 40))
+        model.graph.node[number].op_type = "Add"
+        model.graph.node[number].input.append(model.graph.node[read].input[0])
+    root = picture(model).main.root
+
+    assert all(len(box.items) <= MOST_ITEMS for box in (root, *root.boxes()))
+    assert root.size == 9_900
+
+
+def test_many_bodies_are_found_once_each() -> None:
+    """Twice as many take twice as long to draw."""
+    body = "b () => (u) { u = Relu (x) }"
+
+    def cost(count: int) -> int:
+        ifs = " ".join(
+            f"y{n} = If (c) <then_branch = {body}, else_branch = {body}>" for n in range(count)
+        )
+        model = ir_of(f"g (bool c, float[2] x) => (float[2] y0) {{ {ifs} }}")
+        return calls_in(lambda: picture_of(model, "m.onnx"))
+
+    assert cost(400) < 2.5 * cost(200)
 
 
 # Constants.
