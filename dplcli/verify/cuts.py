@@ -279,8 +279,8 @@ class CutModels:
         """Return a place of which both parts read the same, to draw for it; None if there is none.
 
         What only one part reads may depend on what the other reads. So the place looks past it, the
-        last one first, and past what follows from a value that it has looked past. What follows
-        from sizes stays as it is, as these do; and of what is but measured, the size does.
+        last one first, and past what follows from a value that it has looked past. Numbers that
+        are told by sizes stay, as these do; and of what is but measured, the size does.
         """
         without, (ours, theirs) = place.without, place.parts
         for _ in range(_LOOKED_PAST):
@@ -290,7 +290,7 @@ class CutModels:
             uneven = {
                 name
                 for name in reads[0] ^ reads[1]
-                if not (self.ranges[0].is_size(name) or self._is_measured(name, ours, theirs))
+                if not (self._is_told(name) or self._is_measured(name, ours, theirs))
             }
             if not uneven.issubset(self.inputs):
                 past = uneven - self.inputs.keys()
@@ -306,6 +306,12 @@ class CutModels:
                 self.partners[last].candidate, self.sides[1], theirs, without
             )
         return None
+
+    def _is_told(self, name: str) -> bool:
+        """Tell whether a value of the original is known as terms of sizes."""
+        graph = self.models[0].graph
+        value = graph.values.get(name) if self.ranges[0].is_size(name) else None
+        return value is not None and graph.model.memory(Knowledge).content(value) is not None
 
     def _is_measured(self, name: str, ours: Part, theirs: Part) -> bool:
         other = self.partners[name].candidate if name in self.partners else name

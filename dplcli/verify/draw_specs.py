@@ -105,7 +105,7 @@ def draw_specs(
         like = seen.feeds.get(name)
         turns = name in turning
         is_fixed = name in still or of.ranges[0].is_stored(name)
-        is_fixed |= any(name in p.uneven for p in places) and of.ranges[0].is_size(name)
+        is_fixed |= of.ranges[0].is_size(name) and any(name in p.uneven for p in places)
         if not isinstance(like, np.ndarray) or (is_fixed and not turns):
             continue
         interval = of.ranges[0][name]
