@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dplcli.errors import DplError
-from dplcli.files import cache_folder, encoded, write_file
+from dplcli.files import cache_folder, encoded, resolved, write_file
 from dplcli.version import __version__, version_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _model_digest(path: Path, *, reads: bool) -> str:
 def _external_names(path: Path) -> list[str]:
     from dplcli.onnx_io import external_files, load_model  # noqa: PLC0415  # slow to load
 
-    folder = path.parent.resolve()
+    folder = resolved(path.parent)
     files = external_files(load_model(path), path.parent)
     return sorted(str(each.relative_to(folder)) for each in files if each.is_relative_to(folder))
 

@@ -36,7 +36,14 @@ from dplcli.ir.model import (
 from dplcli.ir.operators import SIZED_BY, canonical_domain
 from dplcli.ir.types import PLAIN_KINDS, contradicts, made_up, shared_type
 from dplcli.onnx_io.bounded import GivenUpError, bounded
-from dplcli.onnx_io.convert import all_nodes, decode_type, encode_attribute, encode_type, graphs_of
+from dplcli.onnx_io.convert import (
+    all_nodes,
+    decode_type,
+    encode_attribute,
+    encode_type,
+    graphs_of,
+    schema_in_force,
+)
 from dplcli.onnx_io.write import encode_node
 from dplcli.shapes import Knowledge
 
@@ -395,9 +402,9 @@ def infer_node(
     unknown: list[Known | None] = [None] * len(node.outputs)
     try:
         version = node.graph.opset_imports[node.domain]
-        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        schema = schema_in_force(node.op_type, version, node.domain)
         proto = NodeProto.FromString(encode_node(node))
-        if not _resolve(proto, attributes):
+        if schema is None or not _resolve(proto, attributes):
             return unknown
         found = infer_outputs(
             schema,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.analysis.extract import Wiring, left_out, named_values, operators_of, part_between
 from dplcli.errors import InvalidModelError, UsageError, counted, some_of
+from dplcli.files import resolved
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
 from dplcli.onnx_io.external_data import locations_of, pack
 from dplcli.onnx_io.source import source_of
@@ -45,7 +46,7 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     model = load_model(model_path)
     check_imports(model)
     check_external_data(model)
-    if output.resolve() in {(model_path.parent / place).resolve() for place in locations_of(model)}:
+    if resolved(output) in {resolved(model_path.parent / place) for place in locations_of(model)}:
         raise UsageError(f"{output}: is where the model's weights lie")
     wiring = Wiring(source_of(model).proto)
     starts = named_values(wiring, "--from", settings.from_)

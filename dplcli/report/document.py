@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.errors import counted
-from dplcli.escaping import one_line
+from dplcli.files import resolved
 from dplcli.ir.model import scope_of
 from dplcli.keys import keys
 from dplcli.outcomes import NodesOutcome, NodeView, WrittenOutcome
@@ -253,7 +253,7 @@ class Document:
 
     def blocks(self) -> Iterator[Text | TextTable]:
         """Yield what files show: all there is to say, but no reason a second time."""
-        told, whole = {one_line(each, None) for each in self.reasons}, self.text(verbose=True)
+        told, whole = {Text(each).plain for each in self.reasons}, self.text(verbose=True)
         return (each for each in blocks_of(whole) if getattr(each, "plain", None) not in told)
 
     def json(self) -> dict[str, Any]:
@@ -437,7 +437,7 @@ def _before_and_after(
         {key: mark for step in done for key in step.nodes[side] if mark}
         for side, mark in enumerate(marks)
     )
-    if original is None or original.resolve() == made.resolve():
+    if original is None or resolved(original) == resolved(made):
         return Drawn([DrawnModel(made, after)])
     return Drawn(
         [DrawnModel(original, before), DrawnModel(made, after)],
