@@ -65,10 +65,19 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     with pack(part, [model_path.parent], output) as written:
         objection = check_model(written.path)
         if objection and not check_model(model_path):
+            for info in (*part.graph.input, *part.graph.output):
+                kind = info.type
+                if kind.HasField("tensor_type") and not kind.tensor_type.HasField("shape"):
+                    raise UsageError(
+                        f"{info.name!r}: its shape is not stated and does not follow, and what a "
+                        "model is given and returns has to have one",
+                        hint="cut at another value, or state the shape in value_info",
+                    )
             raise InvalidModelError(f"the part is not a valid model: {objection}")
         size, data = written.path.stat().st_size, written.data_size
         written.commit()
-    inputs = tuple(info.name for info in part.graph.input)
+    stored = {tensor.name for tensor in part.graph.initializer}  # old files list these as inputs
+    inputs = tuple(info.name for info in part.graph.input if info.name not in stored)
     return ExtractOutcome(
         label=model_path.name,
         delivery=Delivery(output=output, size=size),

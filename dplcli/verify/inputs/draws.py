@@ -73,7 +73,7 @@ class Range:
     absent: bool = False
 
 
-_MOST_AXES = 64
+_MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 """How many axes an array of numpy can have."""
 
 
