@@ -451,6 +451,8 @@ def place_in(folder: Path, location: str) -> Path:
     Raises:
         ValueError: It lies elsewhere, or has no possible name.
     """
+    if "\0" in location:
+        raise ValueError(f"external data at {location!r}: no file can have this name")
     real = resolved(folder)
     place = resolved(folder / path_of(location))
     if place.is_symlink():

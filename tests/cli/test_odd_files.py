@@ -14,7 +14,7 @@ from tests.models import parse
 
 PLAIN = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] a) => (float[2] b) { b = Relu (a) }'
 COMMANDS = {
-    "match": ("match", "m.onnx", "--target", "dnnl", "-v"),
+    "match": ("match", "m.onnx", "--target", "dnnl"),
     "partition": ("partition", "m.onnx", "-p", "Relu(x)", "-o", "o.onnx"),
     "rewrite": ("rewrite", "m.onnx", "-p", "prepare", "-o", "o.onnx"),
     "verify": ("verify", "plain.onnx", "m.onnx"),
@@ -74,9 +74,8 @@ def with_data(entries: dict[str, str]) -> onnx.ModelProto:
         {"location": "w.bin", "offset": "9" * 30},
         {"location": "\0", "offset": "zero"},
         {"location": "\0"},
-        {},
     ],
-    ids=lambda entries: " ".join(entries.values()) or "nothing",
+    ids=lambda entries: " ".join(entries.values()),
 )
 def test_data_at_no_possible_place(
     dpl: Dpl, folder: Path, save: Callable[..., None], entries: dict[str, str]
