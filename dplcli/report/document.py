@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.errors import counted
-from dplcli.files import resolved
 from dplcli.ir.model import scope_of
 from dplcli.keys import keys
 from dplcli.outcomes import NodesOutcome, NodeView, WrittenOutcome
@@ -437,7 +436,7 @@ def _before_and_after(
         {key: mark for step in done for key in step.nodes[side] if mark}
         for side, mark in enumerate(marks)
     )
-    if original is None or resolved(original) == resolved(made):
+    if original is None or original.resolve() == made.resolve():
         return Drawn([DrawnModel(made, after)])
     return Drawn(
         [DrawnModel(original, before), DrawnModel(made, after)],
