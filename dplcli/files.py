@@ -238,6 +238,23 @@ def _is_gone(process: int) -> bool:
     return False
 
 
+def resolved(path: Path) -> Path:
+    """Return *path* without links. Those that lead round in a circle, which is no error, stay."""
+    return Path(os.path.realpath(path))
+
+
+def end_of(path: Path) -> Path:
+    """Return the file that is made where *path* is written to: links are followed.
+
+    Raises:
+        OSError: They lead round in a circle.
+    """
+    end = resolved(path)
+    if end.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return end
+
+
 def write_file(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Write a file in one step; a link is followed, and a pipe or a device stays one.
 
@@ -252,7 +269,7 @@ def write_file(path: Path, content: bytes | Callable[[BinaryIO], object]) -> Non
         with path.open("wb") as stream:
             _write(stream, content)
         return
-    path = path.resolve()
+    path = end_of(path)
     with temporary_file(path.parent) as draft:
         with draft.open("wb") as stream:
             _write(stream, content)
@@ -292,7 +309,7 @@ def link_file(source: Path, target: Path) -> None:
             draft.chmod(mode_for(target))
             draft.replace(target)
         else:
-            target.hardlink_to(source.resolve())
+            target.hardlink_to(resolved(source))
 
 
 _CLONE = 0x40049409
@@ -471,11 +488,12 @@ def place_in(folder: Path, location: str) -> Path:
     Raises:
         ValueError: It lies elsewhere, or has no possible name.
     """
-    real = folder.resolve()
-    try:
-        place = (folder / path_of(location)).resolve()
-    except (OSError, RuntimeError) as error:  # links that lead to each other
-        raise ValueError(f"external data at {location!r} cannot be found: {error}") from error
+    if "\0" in location:
+        raise ValueError(f"external data at {location!r}: no file can have this name")
+    real = resolved(folder)
+    place = resolved(folder / path_of(location))
+    if place.is_symlink():
+        raise ValueError(f"external data at {location!r} cannot be found: its links form a circle")
     parts = PurePosixPath(location.replace("\\", "/"))
     is_inside = not parts.is_absolute() and ".." not in parts.parts
     snapshots = (part for part in (real, *real.parents) if part.parent.name == "snapshots")

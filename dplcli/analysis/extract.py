@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
 from dplcli.errors import UsageError, did_you_mean, some_of
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io.convert import all_nodes, encode_type, graphs_of, names_read
 from dplcli.onnx_io.infer import count_calls, functions_in_order
@@ -283,6 +284,10 @@ def part_between(
             graph.quantization_annotation.add().CopyFrom(note)
             graph.initializer.extend(wiring.initializers[name] for name in sorted(needed))
             there |= needed
+    if part.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
+        part.graph.input.extend(
+            stated[tensor.name] for tensor in part.graph.initializer if tensor.name in stated
+        )
     _drop_functions(part)
     return part
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dplcli.errors import DplError
-from dplcli.files import cache_folder, encoded, write_file
+from dplcli.files import cache_folder, encoded, resolved, write_file
 from dplcli.version import __version__, program_files, version_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _external_names(path: Path) -> list[str]:
     """
     from dplcli.onnx_io import external_files, load_model  # noqa: PLC0415  # slow to load
 
-    folder = path.parent.resolve()
+    folder = resolved(path.parent)
     try:
         return sorted(
             os.path.relpath(each, folder) for each in external_files(load_model(path), path.parent)

@@ -50,6 +50,7 @@ from dplcli.dpl.replacement import (
 from dplcli.dpl.rule import Example, PatternRule
 from dplcli.dpl.text import bound_names, captures_of, check_roots, read_pattern
 from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean
+from dplcli.files import resolved
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import attribute_of, schema_of
@@ -528,9 +529,9 @@ class _Reader:
 
     def read(self, path: Path, root: Path) -> None:
         """Read one file; what it includes must lie below *root*."""
-        if path.resolve() in self.catalog.files:
+        if resolved(path) in self.catalog.files:
             return
-        self.catalog.files.add(path.resolve())
+        self.catalog.files.add(resolved(path))
         reader = load_python_catalog if path.suffix == _PYTHON else self.readers.get(path.suffix)
         if reader is None:
             self._read_yaml(path, root)
@@ -545,7 +546,7 @@ class _Reader:
             data.get("patterns") or not (data.get("rewrites") or file.fragments)
         ):
             raise source.error("the key 'target' is missing", ())
-        fragments = self.fragments[path.resolve()] = {}
+        fragments = self.fragments[resolved(path)] = {}
         texts = [source.label, source.text]
         includes = []
         for index, name in enumerate(file.include):
@@ -553,7 +554,7 @@ class _Reader:
             includes.append(included)
             fragments |= self.fragments.get(included, {})
             texts += self.texts.get(included, ())
-        self.texts[path.resolve()] = tuple(texts)
+        self.texts[resolved(path)] = tuple(texts)
         _add_fragments(source, file.fragments, fragments)
         pairs: Made = ()
         with self.mistakes.gathered():
@@ -561,7 +562,7 @@ class _Reader:
         if self.mistakes.found:
             return  # the rules of other files are read, to find what is wrong with them
         rules = tuple(rule for _, rule in pairs)
-        self.catalog.parts[path.resolve()] = CatalogPart(source.text, tuple(includes), rules)
+        self.catalog.parts[resolved(path)] = CatalogPart(source.text, tuple(includes), rules)
         names = {rule.name for rule in rules}
         examples = read_examples(path, names) if self.with_examples else {}
         for place, rule in pairs:
@@ -609,16 +610,16 @@ class _Reader:
             hint = "name it on the command line instead"
             raise source.error(f"{name!r} is Python, which YAML cannot run", where, hint)
         try:
-            is_below = included.resolve().is_relative_to(root.resolve())
+            is_below = resolved(included).is_relative_to(resolved(root))
         except (OSError, RuntimeError, ValueError):
             is_below = False
         if not is_below:
-            hint = f"what a catalogue includes lies in its own folder, {root.resolve().name}"
+            hint = f"what a catalogue includes lies in its own folder, {resolved(root).name}"
             raise source.error(f"{name!r} is outside the catalogue's folder", where, hint)
         if not exists(included.is_file):
             raise source.error(f"there is no file {name!r} to include", where)
         self.read(included, root)
-        return included.resolve()
+        return resolved(included)
 
     def _add(self, place: RuleEntry, rule: PatternRule | RewriteRule) -> None:
         other = self.catalog.namesake(rule)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from dplcli.catalog.finding import Catalog, exists, find_catalog
 from dplcli.catalog.python import check_rules
 from dplcli.errors import CatalogError
-from dplcli.files import cache_folder, temporary_file
+from dplcli.files import cache_folder, resolved, temporary_file
 from dplcli.version import __version__, program_files
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _path_of(name: str | PatternRule | RewriteRule) -> Path | None:
         path = find_catalog(name)
     except CatalogError:
         return None
-    return path.resolve() if path.suffix in _SUFFIXES else None
+    return resolved(path) if path.suffix in _SUFFIXES else None
 
 
 def _add(

@@ -16,6 +16,7 @@ from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import PatternRule
 from dplcli.dpl.text import check_operators
 from dplcli.errors import CatalogError, DplError, PatternSyntaxError
+from dplcli.files import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -90,7 +91,7 @@ class _Source(SourceFileLoader):
 
 def _execute(path: Path) -> ModuleType:
     """Run a Python file as a module with a name of its own."""
-    name = f"dpl_code_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
+    name = f"dpl_code_{sha256(str(resolved(path)).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name} is no Python module")

@@ -26,7 +26,7 @@ from dplcli.batch.processes import run_program
 from dplcli.cli import job, options
 from dplcli.cli.main import command_named
 from dplcli.errors import DplError, UsageError, did_you_mean
-from dplcli.files import temporary_folder, write_file
+from dplcli.files import resolved, temporary_folder, write_file
 from dplcli.outcomes import ModelAnswer
 from dplcli.settings import CheckSettings, InputCodeSettings
 
@@ -435,7 +435,7 @@ def _rows(
         problem = each.problem
         if not problem and place in taken:
             problem = f"{label}: its result would replace that of {taken[place]}"
-        if not problem and place.resolve() == each.path.resolve():
+        if not problem and resolved(place) == resolved(each.path):
             problem = f"{label}: its result would replace it"
         if problem:
             yield ModelAnswer(label=label, status="error", messages=(problem,))
@@ -459,7 +459,7 @@ def _models(
 ) -> Iterable[tuple[ModelFile, build_file.ModelEntry]]:
     """Return each model once, with the last entry that names it."""
     found: dict[Path, tuple[ModelFile, build_file.ModelEntry]] = {}
-    results = output.resolve()
+    results = resolved(output)
     for entry in entries:
         path = Path(entry.path)
         try:
@@ -467,13 +467,13 @@ def _models(
         except UsageError as error:
             models = [ModelFile(path, path, error.message)]
         for each in models:
-            place = each.path.resolve()
+            place = resolved(each.path)
             if place.is_relative_to(results):
                 continue
             first = found[place][0] if place in found else each
             found[place] = first, entry
         for left_out in find_models([Path(name) for name in entry.without]):
-            found.pop(left_out.path.resolve(), None)
+            found.pop(resolved(left_out.path), None)
     return found.values()
 
 

@@ -15,7 +15,7 @@ from dplcli.cli.job import RESULTS, Asked, Batch, rows_of
 from dplcli.cli.options import Printing
 from dplcli.cli.printing import say
 from dplcli.errors import UsageError, counted
-from dplcli.files import encoded, write_new_file
+from dplcli.files import encoded, resolved, write_new_file
 from dplcli.settings import MatchSettings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def command(  # one parameter per option
     if place.exists():
         raise UsageError(f"{place}: exists, so it is kept", hint="edit it, or delete it first")
     given = models or (Path(),)
-    results = Path(_OUTPUT).resolve()
+    results = resolved(Path(_OUTPUT))
     meant = find_models(given, RESULTS)
     for each in meant:
         if each.problem:
@@ -61,7 +61,7 @@ def command(  # one parameter per option
     found = [
         each
         for each in meant
-        if not each.problem and not each.path.resolve().is_relative_to(results)
+        if not each.problem and not resolved(each.path).is_relative_to(results)
     ]
     if not found:
         raise UsageError("no model is found")

@@ -21,7 +21,7 @@ from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
 from dplcli.errors import DplError, UsageError
 from dplcli.escaping import inert_markup, json_text
-from dplcli.files import append_to_file, encoded, temporary_file
+from dplcli.files import append_to_file, encoded, end_of, resolved, temporary_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -208,8 +208,9 @@ def check_report_path(
     path = Path(report)
     try:
         taken = [Path(other) for other in others if other is not None]
-        if any(path.resolve() == other.resolve() for other in taken):
+        if any(resolved(path) == resolved(other) for other in taken):
             raise UsageError(f"{option} {report}: is another file of this command")
+        end_of(path)
         if not report or path.is_dir():
             raise UsageError(f"{option} {report!r}: is not a file")
         if path.is_file() and not _is_replaceable(path, mark):
@@ -494,4 +495,4 @@ def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageG
 def _is_step_summary(path: str) -> bool:
     """Tell whether *path* is the file that GitHub shows beside a run, which steps share."""
     summary = os.environ.get(_STEP_SUMMARY)
-    return bool(summary) and Path(path).resolve() == Path(summary or "").resolve()
+    return bool(summary) and resolved(Path(path)) == resolved(Path(summary or ""))

@@ -15,6 +15,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from dplcli.errors import shortened
 from dplcli.escaping import inert, one_line
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def guarded() -> Iterator[None]:
 
 
 def say(line: str = "", *, err: bool = False) -> None:
-    """Print one line, whatever it holds."""
-    write(f"{one_line(line, None)}\n", err=err)
+    """Print one line, whatever it holds; names of any length lose their middle."""
+    write(f"{shortened(one_line(line, None))}\n", err=err)
 
 
 def write(text: str, *, err: bool = False) -> None:
@@ -163,7 +164,7 @@ def _spinner() -> Iterator[Callable[[str], None]]:
     )
     with bar:
         step = bar.add_task("", total=None)
-        yield lambda phrase: bar.reset(step, description=one_line(phrase, None))
+        yield lambda phrase: bar.reset(step, description=shortened(one_line(phrase, None)))
 
 
 def _console(stream: TextIO) -> Console:

@@ -22,7 +22,7 @@ from dplcli.errors import UsageError
 from dplcli.execute.compiled import compiled
 from dplcli.execute.onednn.library import candidates
 from dplcli.execute.onednn.plans import KINDS
-from dplcli.files import temporary_folder, write_file
+from dplcli.files import resolved, temporary_folder, write_file
 from dplcli.version import __version__
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def build_library(output: Path, dnnl: str | None) -> tuple[str, str]:
         OSError: The library cannot be written.
     """
     compiler, names = _compiler(), list(candidates())
-    files = (str(Path(name).resolve()) for name in names if Path(name).is_file())
+    files = (str(resolved(Path(name))) for name in names if Path(name).is_file())
     place = dnnl or next(files, names[-1])  # a file, or the name that the system knows it by
     with temporary_folder() as folder:
         _compile(compiler, place, folder / "library.so")

@@ -531,6 +531,16 @@ def _holds_value(proto: AttributeProto) -> bool:
     return any(field.name not in _HEAD for field, _ in proto.ListFields())
 
 
+def missing_value(proto: AttributeProto) -> str:
+    """Return what an attribute is stated to hold and does not; "" if nothing is missing.
+
+    A number or text that is not there is 0 or empty, as for onnx; a list that is not there, too.
+    """
+    kind = _KIND_NAMES[proto.type]
+    needs = kind in _FIELDS and kind not in PLAIN_KINDS and not proto.ref_attr_name
+    return kind if needs and not proto.HasField(_FIELDS[kind]) else ""
+
+
 def _guess_kind(proto: AttributeProto) -> str:
     """Tell the kind of an attribute that states none, as files of IR version 1 and 2 may."""
     for kind in _GUESSED_LISTS:
@@ -585,6 +595,19 @@ _NEWEST = (1 << 31) - 1
 """An opset that no operator is too new for."""
 
 
+def schema_in_force(op_type: str, version: int, domain: str) -> OnnxSchema | None:
+    """Return onnx's schema of an operator at a version of its domain, or None if there is none.
+
+    A file can state versions of 64 bits, and onnx takes none of more than 32.
+    """
+    if not -_NEWEST <= version <= _NEWEST:
+        return None
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
 class OnnxSchemas:
     """A :class:`dplcli.ir.SchemaLibrary` over ``onnx.defs``, remembering what it looked up."""
 
@@ -592,10 +615,8 @@ class OnnxSchemas:
     @cache
     def find(op_type: str, domain: str, version: int) -> OpSchema | None:
         """Return the schema in force at opset *version*, or None if there is none."""
-        try:
-            return convert_schema(onnx.defs.get_schema(op_type, version, domain))
-        except (onnx.defs.SchemaError, TypeError):  # TypeError: a version beyond 32 bits
-            return None
+        schema = schema_in_force(op_type, version, domain)
+        return None if schema is None else convert_schema(schema)
 
     @staticmethod
     @cache

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, get_args
 
@@ -23,6 +24,7 @@ from dplcli.files import (
     mode_for,
     path_of,
     place_in,
+    resolved,
     temporary_folder,
 )
 from dplcli.onnx_io.convert import entries_of, external_tensors, span_of
@@ -139,7 +141,7 @@ def pack(proto: ModelProto, folders: Sequence[Path], destination: Path) -> Itera
         ModelExportError: It cannot be written.
     """
     outside = external_tensors(proto)
-    destination = destination.resolve()
+    destination = resolved(destination)
     with ExitStack() as stack:
         try:
             path = stack.enter_context(temporary_folder(destination.parent)) / destination.name
@@ -189,8 +191,8 @@ class DataPlace(NamedTuple):
     end: int
 
 
-IN_MEMORY = "\0"
-"""Stands for a file where data is in memory: no file has this name."""
+IN_MEMORY = f"\0{token_hex(16)}"
+"""Stands for a file where data is in memory: none has this name, and no model can spell it."""
 
 NOWHERE: Mapping[Tensor, DataPlace] = MappingProxyType({})
 
@@ -231,11 +233,14 @@ def place_of(tensor: TensorProto) -> DataPlace:
     """Return where the data of a tensor lies that has it in a file; all places in memory are empty.
 
     Raises:
-        ValueError: What is stated cannot be, or does not fit the type.
+        ModelLoadError: What is stated cannot be, or does not fit the type.
     """
     entries = entries_of(tensor)
     location = entries.get("location", "")
-    begin, size = (int(entries["offset"]), 0) if location == IN_MEMORY else span_of(tensor)
+    try:
+        begin, size = (int(entries["offset"]), 0) if location == IN_MEMORY else span_of(tensor)
+    except ValueError as error:
+        raise ModelLoadError(str(error)) from error
     return DataPlace(location, begin, begin + size)
 
 
@@ -305,7 +310,7 @@ def external_files(model: Model, folder: Path) -> set[Path]:
     if model.path is None:
         return set()
     return {
-        (place / path_of(location)).resolve()
+        resolved(place / path_of(location))
         for location in locations_of(model)
         for place in (model.path.parent, folder)
     }
@@ -314,9 +319,9 @@ def external_files(model: Model, folder: Path) -> set[Path]:
 def shares_folder(model: Model, destination: Path) -> bool:
     """Tell whether *destination* lies beside the model, or beside the file it links to."""
     path = model.path
-    return path is None or destination.parent.resolve() in {
-        path.parent.resolve(),
-        path.resolve().parent,
+    return path is None or resolved(destination.parent) in {
+        resolved(path.parent),
+        resolved(path).parent,
     }
 
 

@@ -36,7 +36,14 @@ from dplcli.ir.model import (
 from dplcli.ir.operators import SIZED_BY, canonical_domain
 from dplcli.ir.types import PLAIN_KINDS, contradicts, made_up, shared_type
 from dplcli.onnx_io.bounded import GivenUpError, bounded
-from dplcli.onnx_io.convert import all_nodes, decode_type, encode_attribute, encode_type, graphs_of
+from dplcli.onnx_io.convert import (
+    all_nodes,
+    decode_type,
+    encode_attribute,
+    encode_type,
+    graphs_of,
+    schema_in_force,
+)
 from dplcli.onnx_io.write import encode_node
 from dplcli.shapes import Knowledge
 
@@ -268,17 +275,27 @@ def write_defaults(model: ModelProto) -> None:
 # onnx's own checker.
 
 
-def check_model(path: Path, *, is_full: bool = True) -> str:
+def check_model(path: Path, *, is_full: bool = True, may_lack_types: bool = True) -> str:
     """Run the check of onnx on the file at *path*.
 
     The full check infers types. That is left out where it would take too long or too much memory.
+
+    Args:
+        path: The file.
+        is_full: Whether types are to be inferred.
+        may_lack_types: Whether it is no objection that onnx knows no type of what a node reads.
 
     Returns:
         What the checker objects to, in one line; "" if nothing.
     """
     try:
         with text_path(path) as name:
-            return _objection(name, path.stat().st_size, is_full=is_full and _is_bounded(path))
+            return _objection(
+                name,
+                path.stat().st_size,
+                is_full=is_full and _is_bounded(path),
+                may_lack_types=may_lack_types,
+            )
     except OSError as error:
         return " ".join(str(error).split())
 
@@ -297,12 +314,13 @@ def fault_of(model: Model, path: Path) -> str:
     return check_model(path, is_full=is_small)
 
 
-def _objection(model: bytes | str, size: int, *, is_full: bool) -> str:
+def _objection(model: bytes | str, size: int, *, is_full: bool, may_lack_types: bool = True) -> str:
     """Return what the checker says against a model or a file.
 
-    Types are left out where they make onnx crash, and where onnx objects to nothing but that it
-    knows no type of an input. It knows none behind a call of a function with an operator of a
-    domain that it does not know. Where there is such an operator in the graph itself, it is silent.
+    Types are left out where they make onnx crash, and if they may lack where onnx objects to
+    nothing but that it knows no type of an input. It knows none behind a call of a function with an
+    operator of a domain that it does not know. Where there is such an operator in the graph itself,
+    it is silent.
     """
 
     def check() -> bytes:
@@ -315,7 +333,7 @@ def _objection(model: bytes | str, size: int, *, is_full: bool) -> str:
         return _objection(model, size, is_full=False) if is_full else f"it was given up {error}"
     except (RuntimeError, ValueError, OSError) as error:
         said = str(error)
-        if is_full and not _BESIDE_UNKNOWN_TYPES.sub("", " ".join(said.split())):
+        if is_full and may_lack_types and not _BESIDE_UNKNOWN_TYPES.sub("", " ".join(said.split())):
             return _objection(model, size, is_full=False)
         return first_objection(said)
     return ""
@@ -395,9 +413,9 @@ def infer_node(
     unknown: list[Known | None] = [None] * len(node.outputs)
     try:
         version = node.graph.opset_imports[node.domain]
-        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        schema = schema_in_force(node.op_type, version, node.domain)
         proto = NodeProto.FromString(encode_node(node))
-        if not _resolve(proto, attributes):
+        if schema is None or not _resolve(proto, attributes):
             return unknown
         found = infer_outputs(
             schema,

@@ -52,8 +52,10 @@ from dplcli.onnx_io.convert import (
     decode_attribute,
     decode_statement,
     decode_type,
+    entries_of,
     graphs_of,
     joined_devices,
+    missing_value,
     moved_devices,
     names_in_training,
     names_read,
@@ -62,7 +64,7 @@ from dplcli.onnx_io.convert import (
     restated,
     shardings_of,
 )
-from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace, place_of
+from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace
 from dplcli.onnx_io.parts import size_of_texts
 from dplcli.onnx_io.source import Source, proto_of, source_of
 from dplcli.onnx_io.write import (
@@ -77,7 +79,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from google.protobuf.message import Message
-    from onnx import NodeProto, OperatorSetIdProto
+    from onnx import AttributeProto, NodeProto, OperatorSetIdProto
 
 
 # The IR's decoder for models that came from protobuf.
@@ -208,7 +210,7 @@ def _parsed_file(data: bytes, path: Path) -> tuple[ModelProto, list[str]]:
     try:
         proto, notes = _parsed_bytes(data, str(path))
     except DecodeError as error:
-        raise ModelLoadError(f"{path}: {_what_is_wrong(beginning)}") from error
+        raise ModelLoadError(f"{path}: {_what_is_wrong(beginning, str(error))}") from error
     if not proto.HasField("graph"):
         raise ModelLoadError(f"{path}: {_what_is_wrong(beginning)}: it holds no graph")
     return proto, notes
@@ -286,7 +288,13 @@ def _label(item: Any) -> str:  # noqa: ANN401  # any message
     return name if isinstance(name, str) else ""
 
 
-def _what_is_wrong(beginning: bytes) -> str:
+_TOO_DEEP = "MaxDepth"
+"""What protobuf says of messages in messages, more of which than 100 it does not read."""
+
+
+def _what_is_wrong(beginning: bytes, said: str = "") -> str:
+    if _TOO_DEEP in said:
+        return "its graphs, types or other parts nest deeper than protobuf reads: over 100 levels"
     if all(byte >= 32 or byte in b"\t\n\r\f" for byte in beginning):  # noqa: PLR2004  # ASCII space
         return "is a text file, not a binary ONNX model"
     return "is not an ONNX model, or was cut off"
@@ -407,9 +415,9 @@ def as_written(model: Model) -> Model:
     for value in (value for graph in again.graphs() for value in graph.initializers if large):
         tensor = value.constant
         if isinstance(tensor, ProtoTensor) and tensor.is_external:
-            location, number, _ = place_of(tensor.proto)
-            if location == IN_MEMORY:
-                value.set_initializer(large[number])
+            stated = entries_of(tensor.proto)
+            if stated.get("location") == IN_MEMORY:
+                value.set_initializer(large[int(stated["offset"])])
                 value.graph.modified = True
     return again
 
@@ -589,6 +597,8 @@ class _Builder:
             metadata={entry.key: entry.value for entry in proto.metadata_props},
             source=proto,
         )
+        for item in proto.attribute_proto:
+            self._check_attribute(item, where.strip())
         function.defaults = {
             item.name: decode_attribute(item, {}, self.source.home)
             for item in proto.attribute_proto
@@ -739,6 +749,8 @@ class _Builder:
         text = b"".join([item.SerializeToString() for item in proto.attribute])
         known = None if bodies else self._attributes.get((in_function, text))
         if known is None:
+            for item in proto.attribute:
+                self._check_attribute(item, f"{proto.op_type} {proto.name!r}")
             known = {
                 item.name: decode_attribute(item, bodies, home, in_function=in_function)
                 for item in proto.attribute
@@ -746,6 +758,14 @@ class _Builder:
             if not bodies and len(text) <= _SHORT:
                 self._attributes[in_function, text] = known
         return known
+
+    def _check_attribute(self, item: AttributeProto, owner: str) -> None:
+        if kind := missing_value(item):
+            raise InvalidModelError(
+                f"{self.label}: invalid model: {owner}: its attribute {item.name!r} is stated to "
+                f"be a {kind.replace('_', ' ')} and holds none",
+                hint="save the model again with the attribute's value, or without the attribute",
+            )
 
     def _state_types(self, graph: Graph, proto: GraphProto | FunctionProto) -> None:
         """Note what the file states of values.

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from dplcli.errors import InvalidModelError
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io import infer
+from dplcli.onnx_io.convert import schema_in_force
 from dplcli.onnx_io.read import model_from_proto
 from dplcli.onnx_io.write import to_proto
 
@@ -174,9 +175,8 @@ def node_types(
 @cache
 def accepted_types(op_type: str, domain: str, opset: int) -> tuple[frozenset[str], ...]:
     """Return by formal input which element types an operator takes; none if nobody knows it."""
-    try:
-        schema = onnx.defs.get_schema(op_type, opset, domain)
-    except onnx.defs.SchemaError:
+    schema = schema_in_force(op_type, opset, domain)
+    if schema is None:
         return ()
     names = {"float": "float32", "double": "float64"}
     texts = [

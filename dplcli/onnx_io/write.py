@@ -23,7 +23,7 @@ from onnx import (
 )
 
 from dplcli.errors import ModelExportError
-from dplcli.files import mode_for, path_of, provisional, temporary_file
+from dplcli.files import end_of, mode_for, path_of, provisional, resolved, temporary_file
 from dplcli.ir import Tensor, TensorType, TypeStatement
 from dplcli.ir.operators import canonical_domain
 from dplcli.ir.types import DTYPE_CODES, is_made_up
@@ -173,6 +173,7 @@ def check_destination(destination: Path) -> None:
     try:
         mode = destination.stat().st_mode if destination.exists() else stat.S_IFREG
         is_folder = folder.is_dir()
+        end_of(destination)
     except OSError as error:
         raise _cannot_write(destination, error) from error
     if stat.S_ISDIR(mode):
@@ -212,7 +213,7 @@ def staged(
         ModelExportError: The folder cannot be written to, or external data stands in the way.
     """
     check_destination(destination)
-    destination = destination.resolve()
+    destination = resolved(destination)
     locations = locations_of(model)
     has_data = bool(locations)
     is_linked = external_data == "link" and has_data and not shares_folder(model, destination)

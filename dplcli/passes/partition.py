@@ -15,14 +15,13 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.dpl.rule import PatternRule
-from dplcli.ir import Attribute, Function, TensorType, TypeStatement
+from dplcli.ir import Attribute, Function, TypeStatement
 from dplcli.ir.model import (
     NO_REMARKS,
     NODES_KEY,
     Remarks,
     StatedType,
     called_function,
-    is_in_function,
 )
 from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
 from dplcli.ir.traversal import (
@@ -34,6 +33,7 @@ from dplcli.ir.traversal import (
 )
 from dplcli.ir.types import GRAPH_KINDS
 from dplcli.keys import keys
+from dplcli.passes.foreign import is_foreign, lacks_type, statement_for
 from dplcli.passes.forms import (
     FormKey,
     bodies_in_form,
@@ -49,7 +49,6 @@ from dplcli.passes.rewriter import (
     GraphRewriter,
     claim,
     inherit_devices,
-    nodes_run_by,
     raise_ir_version,
     unique,
 )
@@ -972,9 +971,9 @@ class Outliner:
         self.may_share = any(copies(item.match) for kind in kinds for item in kind.outlines)
         functions = [kind.write(self.model, self.names.claim(kind)) for kind in kinds]
         for value in self._untyped(kinds):
-            known = value.known_type()
-            if known is not None and known.dtype is not None:
-                self.types[value] = StatedType(self._statable(known))
+            stated = statement_for(value)
+            if stated is not None:
+                self.types[value] = stated
         for kind, function in zip(kinds, functions, strict=True):
             version = self.model.opset_imports.setdefault(function.domain, 1)
             for number, item in enumerate(kind.outlines):
@@ -988,30 +987,12 @@ class Outliner:
         return made
 
     def _untyped(self, kinds: Sequence[OutlinedFunction]) -> Iterator[Value]:
-        """Yield what calls will make of which onnx can tell no type, and the file states none.
-
-        onnx infers nothing behind an operator of a domain that it does not know. In a function it
-        says of the call's readers that they lack a type. In functions statements do not help.
-        """
+        """Yield what calls will make of which onnx can tell no type, and the file states none."""
         for kind in kinds:
             nodes = with_bodies(kind.outlines[0].nodes)
-            if not any(node.domain and _is_foreign(node) for node in nodes):
-                continue
-            for item in kind.outlines:
-                if is_in_function(item.match.root.graph):
-                    continue
-                for value in item.outputs:
-                    if value.stated_type is None and not value.returned_by:
-                        yield value
-
-    def _statable(self, kind: TensorType) -> TensorType:
-        """Leave out the symbols that inference has made up."""
-        if kind.shape is None:
-            return kind
-        inputs = (value.declared_type for value in self.model.graph.inputs)
-        symbols = {dim for each in inputs if each is not None for dim in each.shape or ()}
-        shape = [dim if isinstance(dim, int) or dim in symbols else None for dim in kind.shape]
-        return TensorType(kind.dtype, tuple(shape))
+            if any(node.domain and is_foreign(node) for node in nodes):
+                for item in kind.outlines:
+                    yield from filter(lacks_type, item.outputs)
 
     def _replace(
         self, item: Outline, kind: OutlinedFunction, function: Function, number: int
@@ -1099,14 +1080,6 @@ class FunctionNames:
         if form.wiring == self._first[rule.qualified_name] and not lacking and not others:
             return ""
         return f"_{form.suffix(*lacking, *others)}"
-
-
-def _is_foreign(node: Node) -> bool:
-    """Tell whether onnx does not know an operator: *node*, or one in a function that it calls."""
-    return any(
-        each.domain and not each.domain.startswith("ai.onnx") and called_function(each) is None
-        for each in nodes_run_by(node)
-    )
 
 
 def _drop_if_unread(value: Value) -> None:

@@ -43,6 +43,7 @@ from dplcli.ir.traversal import (
     outwards,
 )
 from dplcli.keys import keys
+from dplcli.passes.foreign import state_calls
 from dplcli.passes.inline import BodyCopier, let_run
 from dplcli.passes.rewriter import (
     BodyWriter,
@@ -1718,6 +1719,7 @@ def rewrite(
     observer = observer or RestrictingObserver()
     driver = RewriteDriver(model, rules, [observer, *watchers], LoopDetector(model, most))
     rounds = driver.run()
+    state_calls(model)
     return Rewriting(driver.counts, rounds, driver.remaining(), tuple(observer.log))
 
 
@@ -1834,6 +1836,7 @@ class _Replay:
                 rounds += 1
             elif not self._infer_again() and not self._give_up():
                 break
+        state_calls(self.driver.model)
         done = Rewriting(self.driver.counts, rounds, (), tuple(self.guide.log))
         return Replayed(done, tuple(self.missing))
 

@@ -16,7 +16,7 @@ from dplcli.catalog.plan import REPRODUCER_FILE
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
-from dplcli.files import provisional, put_folder, temporary_folder
+from dplcli.files import provisional, put_folder, resolved, temporary_folder
 from dplcli.ir.model import scope_of
 from dplcli.onnx_io import check_model, load_model, paused_gc, staged
 from dplcli.outcomes import (
@@ -243,7 +243,7 @@ def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
     """Copy the catalogues that are files into *folder*, with what they need; return their names."""
     named = [item for item in source.patterns if isinstance(item, str)]
     paths = [name for name in catalogs_in(named) if Path(name).is_file()]
-    own = [Path(name).resolve() for name in paths]
+    own = [resolved(Path(name)) for name in paths]
     if not own:
         return [*named, *source.target]
     top = Path(os.path.commonpath([path.parent for path in own]))
@@ -254,7 +254,7 @@ def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     names = [
-        f"rules/{Path(name).resolve().relative_to(top).as_posix()}" if name in paths else name
+        f"rules/{resolved(Path(name)).relative_to(top).as_posix()}" if name in paths else name
         for name in named
     ]
     return [*names, *source.target]
@@ -277,8 +277,8 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"-o {folder}: is not a folder")
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"-o {folder}: is not empty, so it is kept", hint="name a new folder")
-    if not folder.resolve().parent.is_dir():
-        raise UsageError(f"-o {folder}: there is no folder {str(folder.resolve().parent)!r}")
+    if not resolved(folder).parent.is_dir():
+        raise UsageError(f"-o {folder}: there is no folder {str(resolved(folder).parent)!r}")
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ class RuleExhibit:
         from dplcli.verify.layers import Specimen  # noqa: PLC0415  # onnxruntime
 
         specimen = Specimen(self.fed, cause.trial.seed)
-        with temporary_folder(folder.resolve().parent) as draft:
+        with temporary_folder(resolved(folder).parent) as draft:
             spec = self._spec(cause, draft)
             levels = cause.trial.levels or self.settings.judged_levels
             specs = (spec.model_copy(update={"level": level}) for level in levels)
@@ -751,7 +751,7 @@ class _Finder:
         with temporary_folder(
             self.output
             if self.output is None or self.output.is_dir()
-            else self.output.resolve().parent
+            else resolved(self.output).parent
         ) as folder:
             parts = self.comparison.write(at, folder)
             if parts is None:

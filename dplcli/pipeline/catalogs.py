@@ -16,6 +16,7 @@ from dplcli.catalog.sketch import MOST_VARIANTS, NoInstanceError, sketches
 from dplcli.catalog.yaml import YamlSource
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import UsageError, did_you_mean_rule
+from dplcli.files import resolved
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
 from dplcli.outcomes import CatalogEntry, LearnOutcome, Trial
 from dplcli.passes.forms import further_forms
@@ -250,12 +251,12 @@ def write_bindings(
     """
     from dplcli.targets.bindings import c_header, python_stub  # noqa: PLC0415  # jinja2
 
-    taken = [Path(other).resolve() for other in others]
+    taken = [resolved(Path(other)) for other in others]
     texts = []
     for option, path in (("--c-header", header), ("--python", stub)):
         if path is not None:
             _check_place(path, option, taken)
-            taken.append(path.resolve())
+            taken.append(resolved(path))
             is_c = option == "--c-header"
             text = c_header(contract, path.name) if is_c else python_stub(contract)
             texts.append((path, text, option))
@@ -264,7 +265,7 @@ def write_bindings(
 
 
 def _check_place(path: Path, option: str, taken: Sequence[Path]) -> None:
-    if path.resolve() in taken:
+    if resolved(path) in taken:
         raise UsageError(f"{option} {path}: is another file of this command")
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"{option} {path}: is not a file, or its folder does not exist")

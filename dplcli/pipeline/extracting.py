@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.analysis.extract import Wiring, left_out, named_values, operators_of, part_between
 from dplcli.errors import InvalidModelError, UsageError, counted, some_of
+from dplcli.files import resolved
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
 from dplcli.onnx_io.external_data import locations_of, pack
 from dplcli.onnx_io.source import source_of
@@ -45,7 +46,7 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     model = load_model(model_path)
     check_imports(model)
     check_external_data(model)
-    if output.resolve() in {(model_path.parent / place).resolve() for place in locations_of(model)}:
+    if resolved(output) in {resolved(model_path.parent / place) for place in locations_of(model)}:
         raise UsageError(f"{output}: is where the model's weights lie")
     wiring = Wiring(source_of(model).proto)
     starts = named_values(wiring, "--from", settings.from_)
@@ -64,10 +65,19 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     with pack(part, [model_path.parent], output) as written:
         objection = check_model(written.path)
         if objection and not check_model(model_path):
+            for info in (*part.graph.input, *part.graph.output):
+                kind = info.type
+                if kind.HasField("tensor_type") and not kind.tensor_type.HasField("shape"):
+                    raise UsageError(
+                        f"{info.name!r}: its shape is not stated and does not follow, and what a "
+                        "model is given and returns has to have one",
+                        hint="cut at another value, or state the shape in value_info",
+                    )
             raise InvalidModelError(f"the part is not a valid model: {objection}")
         size, data = written.path.stat().st_size, written.data_size
         written.commit()
-    inputs = tuple(info.name for info in part.graph.input)
+    stored = {tensor.name for tensor in part.graph.initializer}  # old files list these as inputs
+    inputs = tuple(info.name for info in part.graph.input if info.name not in stored)
     return ExtractOutcome(
         label=model_path.name,
         delivery=Delivery(output=output, size=size),

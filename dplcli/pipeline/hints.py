@@ -7,6 +7,7 @@ run did. Only models of ordinary size get any, and only where rules do little.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.explain import MOST_TRACED
 from dplcli.dpl.pattern import TypedPattern
 from dplcli.dpl.rule import with_policies
-from dplcli.errors import DplError, counted
+from dplcli.errors import counted
 from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import as_written, load_model
 from dplcli.passes.select import explain_rules, select_matches
@@ -104,13 +105,15 @@ def hints_on_rewrite(
 
 
 def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
-    """Ask for each hint; one that cannot be tried is none."""
+    """Ask for each hint; one that cannot be tried is none.
+
+    The job is done by then, and what a hint tries is another one: whatever stops it, even a fault
+    of dpl, is no reason to withhold the answer.
+    """
     lines = []
     for hint in hints:
-        try:
+        with suppress(Exception):
             lines.append(hint())
-        except DplError:
-            continue
     return tuple(filter(None, lines))
 
 

@@ -14,6 +14,7 @@ from dplcli.catalog.finding import exists, find_catalog
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
+from dplcli.files import resolved
 from dplcli.ir.model import RULE_KEY
 from dplcli.onnx_io import data_used, is_modified, load_model, losses, paused_gc, written_size
 from dplcli.outcomes import Delivery, RewriteOutcome
@@ -55,7 +56,7 @@ def _written(name: str, folder: Path) -> str:
     """Return how a plan in *folder* names a catalogue: by its path from there, or its name."""
     if not exists(Path(name).is_file):
         return Path(name).stem if Path(name).suffix in {".yaml", ".yml"} else name
-    return Path(os.path.relpath(Path(name).resolve(), folder.resolve())).as_posix()
+    return Path(os.path.relpath(resolved(Path(name)), resolved(folder))).as_posix()
 
 
 def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
@@ -64,7 +65,7 @@ def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
     Raises:
         UsageError: It is another file of the run, holds something else, or has no folder.
     """
-    if any(other is not None and path.resolve() == other.resolve() for other in others):
+    if any(other is not None and resolved(path) == resolved(other) for other in others):
         raise UsageError(f"--plan {path}: is another file of this command")
     if not path.name or path.is_dir():
         raise UsageError(f"--plan {str(path)!r}: is not a file")
@@ -376,7 +377,7 @@ class _RewriteJob(WriteJob):
             reads: The plan that is read. Like a catalogue, it must not be overwritten.
         """
         settings = self.settings
-        if reads is not None and reads.resolve() == self.output.resolve():
+        if reads is not None and resolved(reads) == resolved(self.output):
             raise UsageError(f"{self.output}: is the plan")
         if plan is not None:
             check_plan_path(plan, (self.path, self.output, self.failed))

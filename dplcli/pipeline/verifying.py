@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.python import FUNCTION, find_function
 from dplcli.errors import UsageError
+from dplcli.files import resolved
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import AccuracyOutcome
 from dplcli.settings import EngineSettings, KernelSettings, several
@@ -327,7 +328,7 @@ def _check_results_path(save_results: Path | None, others: tuple[Path | None, ..
     folder = save_results.parent
     if save_results.is_dir() or not folder.is_dir():
         raise UsageError(f"--save-results {save_results}: is not a file in a folder that exists")
-    if any(path is not None and save_results.resolve() == path.resolve() for path in others):
+    if any(path is not None and resolved(save_results) == resolved(path) for path in others):
         raise UsageError(f"--save-results {save_results}: is another file of this command")
 
 

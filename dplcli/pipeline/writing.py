@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dplcli import onnx_io
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_you_mean
-from dplcli.files import encoded, write_file
+from dplcli.files import encoded, resolved, write_file
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_model, load_model, staged
 from dplcli.outcomes import BrokenTurn, Delivery
@@ -116,11 +116,11 @@ class WriteJob:
         """
         data = onnx_io.external_files(model, self.output.parent)
         for path in filter(None, (self.output, self.failed)):
-            if path.resolve() in catalogs:
+            if resolved(path) in catalogs:
                 raise UsageError(f"{path}: is a catalogue that this run reads")
-            if path.resolve() in data:
+            if resolved(path) in data:
                 raise UsageError(f"{path}: is where the model's weights lie, or must lie")
-            if path is self.failed and path.resolve() == self.path.resolve():
+            if path is self.failed and resolved(path) == resolved(self.path):
                 raise UsageError(f"{path}: a failed result would replace the model itself")
 
     def check(self, written: Path) -> Delivery:
@@ -241,9 +241,13 @@ def check_result(
     """
     prepare(verification)
     say("checking the result with onnx.checker")
-    objection = check_model(candidate)
-    if objection and not check_model(original):
-        return Delivery(objection)
+    # What onnx accepts with all types it is to accept afterwards; what it does not, without them.
+    for may_lack in (False, True):
+        objection = check_model(candidate, may_lack_types=may_lack)
+        if not objection:
+            break
+        if not check_model(original, may_lack_types=may_lack):
+            return Delivery(objection)
     try:
         return Delivery(verification=compare(original, candidate, verification, say, prove=prove))
     except VerificationError as error:

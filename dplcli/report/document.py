@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.errors import counted
-from dplcli.escaping import one_line
 from dplcli.ir.model import scope_of
 from dplcli.keys import keys
 from dplcli.outcomes import NodesOutcome, NodeView, WrittenOutcome
@@ -253,7 +252,7 @@ class Document:
 
     def blocks(self) -> Iterator[Text | TextTable]:
         """Yield what files show: all there is to say, but no reason a second time."""
-        told, whole = {one_line(each, None) for each in self.reasons}, self.text(verbose=True)
+        told, whole = {Text(each).plain for each in self.reasons}, self.text(verbose=True)
         return (each for each in blocks_of(whole) if getattr(each, "plain", None) not in told)
 
     def json(self) -> dict[str, Any]:

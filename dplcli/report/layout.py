@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text as RichText
 
+from dplcli.errors import shortened
 from dplcli.escaping import inert, one_line
 
 if TYPE_CHECKING:
@@ -33,17 +34,19 @@ class Text(RichText):
     """One line of text. Its characters are shown as they are: none of them is markup.
 
     Args:
-        text: The text. Invisible characters and line ends are escaped.
+        text: The text. Invisible characters and line ends are escaped, and names of any length
+            lose their middle.
         style: How it looks on a terminal.
         whole: Whether the line is never broken, as for code.
     """
 
     def __init__(self, text: str = "", style: str | Style = "", *, whole: bool = False) -> None:
-        super().__init__(one_line(text, None), style, no_wrap=whole)
+        super().__init__(shortened(one_line(text, None)), style, no_wrap=whole)
 
     def append(self, text: RichText | str, style: str | Style | None = None) -> Text:
         """Add another text, or a plain one, which is escaped."""
-        super().append(one_line(text, None) if isinstance(text, str) else text, style)
+        shown = shortened(one_line(text, None)) if isinstance(text, str) else text
+        super().append(shown, style)
         return self
 
 

@@ -15,7 +15,7 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
-from dplcli.files import is_text, text_path
+from dplcli.files import is_text, resolved, text_path
 from dplcli.ir.types import TensorType
 from dplcli.verify.check import CPU, Execution
 from dplcli.verify.values import (
@@ -312,7 +312,7 @@ def _apply_options(options: ort.SessionOptions, execution: Execution) -> None:
 
 def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
     for library in libraries:
-        with text_path(library.resolve()) as name:
+        with text_path(resolved(library)) as name:
             options.register_custom_ops_library(name)
 
 
@@ -321,6 +321,6 @@ def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack
     content = source.content
     if content is None and is_text(source.path):
         return stack.enter_context(text_path(source.path))
-    folder = stack.enter_context(text_path(source.path.parent.resolve()))
+    folder = stack.enter_context(text_path(resolved(source.path.parent)))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     return source.path.read_bytes() if content is None else content

@@ -24,7 +24,7 @@ from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 
 from dplcli.ir.model import followers_last
 from dplcli.ir.operators import KERNEL_SLOT, WINDOWED, canonical_domain, commutes, may_be_random
-from dplcli.onnx_io.convert import names_read
+from dplcli.onnx_io.convert import names_read, schema_in_force
 from dplcli.onnx_io.infer import functions_in_order
 
 if TYPE_CHECKING:
@@ -480,9 +480,8 @@ def _declared(domain: str, op_type: str, version: int) -> tuple[dict[str, Hashab
         those of Split, which counts them, and nobody knows of others; and since which version the
         operator has been as it is.
     """
-    try:
-        schema = onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
+    schema = schema_in_force(op_type, version, domain)
+    if schema is None:
         return {}, False, version
     given = ((name, each.default_value) for name, each in schema.attributes.items())
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic

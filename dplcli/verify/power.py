@@ -12,6 +12,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.analysis.extract import subgraphs
+from dplcli.files import resolved
 from dplcli.ir import Node, Shape, Value
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_domain, is_random
@@ -456,7 +457,7 @@ def measure_power(
     tried: set[str] = set()
     caught = 0
     missed: list[str] = []
-    drawn = changes(model, np.random.default_rng(seed), candidate.path.resolve().parent)
+    drawn = changes(model, np.random.default_rng(seed), resolved(candidate.path).parent)
     for _, (change, number) in zip(range(_PATIENCE * count), drawn, strict=False):
         if caught + len(missed) == count:
             break

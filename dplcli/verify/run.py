@@ -25,6 +25,7 @@ from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
 import numpy as np
 
 from dplcli.errors import DplError, UsageError, VerificationError
+from dplcli.files import resolved
 from dplcli.verify.check import CPU, REFERENCE_LEVEL, TIMEOUT, Execution, Kernels
 from dplcli.verify.values import (
     Array,
@@ -794,7 +795,7 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         return
     header = {
         "do": "try",
-        "libraries": [str(library.resolve()) for library in libraries],
+        "libraries": [str(resolved(library)) for library in libraries],
         "provider": execution.provider,
         "options": execution.options,
         "kernels": None if kernels is None else asdict(kernels),
@@ -825,7 +826,7 @@ def plan_kernels(
     Raises:
         UsageError: The model cannot be read, or there is no library, or it crashes.
     """
-    header = {"do": "plan", "path": str(path.resolve()), "target": target}
+    header = {"do": "plan", "path": str(resolved(path)), "target": target}
     header |= {"module": module, "math": math}
     try:
         answer = _asked(header, f"asking {library}", TIMEOUT)
@@ -877,7 +878,7 @@ def _described(source: ModelSource, arrays: list[Array]) -> Header:
         "do": "open",
         "path": str(source.path.absolute()),
         "content": _placed(content, arrays),
-        "libraries": [str(library.resolve()) for library in source.libraries],
+        "libraries": [str(resolved(library)) for library in source.libraries],
         "provider": execution.provider,
         "options": execution.options,
         "memory_limit": execution.memory_limit,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplcli.errors import VerificationError
+from dplcli.errors import VerificationError, shortened
 from dplcli.verify.check import PLAIN, Execution
 
 # How long a run takes.
@@ -94,8 +94,11 @@ _SHORTAGE = re.compile(
 
 
 def one_line(message: str) -> str:
-    """Return a message of onnxruntime on one line, without codes, C++ paths and signatures."""
-    text = " ".join(message.split())
+    """Return a message of onnxruntime on one line, without codes, C++ paths and signatures.
+
+    A name of any length is shortened first: what looks for noise takes the square of its length.
+    """
+    text = " ".join(map(shortened, message.split()))
     for noise in _NOISE:
         text = noise.sub("", text)
     text = _balanced(" ".join(text.split()))

@@ -73,6 +73,10 @@ class Range:
     absent: bool = False
 
 
+_MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+"""How many axes an array of numpy can have."""
+
+
 def check_feedable(ports: Sequence[Port]) -> None:
     """Refuse an input of a type for which no values can be made.
 
@@ -80,6 +84,11 @@ def check_feedable(ports: Sequence[Port]) -> None:
         VerificationError: There is such an input; the error names it and its type.
     """
     for port in ports:
+        if port.shape is not None and len(port.shape) > _MOST_AXES:
+            raise VerificationError(
+                f"input {port.name!r} has {len(port.shape)} axes: dpl cannot make values for that, "
+                f"since numpy's arrays have {_MOST_AXES} at most"
+            )
         if port.kind not in _FEEDABLE or port.dtype == onnx.TensorProto.UNDEFINED:
             raise VerificationError(
                 f"input {port.name!r} is a {port.type_name}: dpl cannot make values for that",

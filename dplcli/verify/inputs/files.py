@@ -17,7 +17,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dplcli.errors import UsageError
-from dplcli.files import write_file
+from dplcli.files import resolved, write_file
 from dplcli.verify.model import Kind
 from dplcli.verify.values import Array, storable
 
@@ -151,5 +151,5 @@ def check_saving(option: str, save: Path | None, *read: Path | None) -> None:
     Raises:
         UsageError: The file to write is one of those.
     """
-    if save is not None and save.resolve() in {path.resolve() for path in read if path is not None}:
+    if save is not None and resolved(save) in {resolved(path) for path in read if path is not None}:
         raise UsageError(f"{option} {save}: would replace what is read")
