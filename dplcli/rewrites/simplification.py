@@ -16,6 +16,7 @@ from dplcli.ir.operators import (
     COPYING,
     FOLDABLE,
     MEASURING,
+    ORDERING,
     RANDOM_OPS,
     attribute_of,
     flops,
@@ -447,10 +448,22 @@ class fold_constants:  # noqa: N801  # catalogues call it by this name
             if work > _MOST_OPERATIONS or self.operations + work > _MOST_IN_ALL:
                 return match.reject("onnx's reference evaluator would take too long to compute it")
             self.operations += work
-        arrays = arrays or _computed(node, match.outputs, build)
+        why = "onnx's reference evaluator cannot compute it as it should be"
+        if node.op_type in ORDERING and any(map(_has_nan, node.read)):
+            arrays, why = None, f"what {node.op_type} makes of NaN is said nowhere"
+        else:
+            arrays = arrays or _computed(node, match.outputs, build)
         if arrays is None:
-            return match.reject("onnx's reference evaluator cannot compute it as it should be")
+            return match.reject(why)
         return [build.constant(array) for array in arrays]
+
+
+def _has_nan(value: Value) -> bool:
+    """Tell whether a constant has an element that is no number."""
+    tensor = value.constant
+    if tensor is None or tensor.is_external or "float" not in tensor.dtype:
+        return False
+    return bool(np.isnan(tensor.numpy().astype(np.float32)).any())
 
 
 _MOST_OPERATIONS = 1 << 36

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import onnx
+import onnxruntime as ort
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplemented_
 
 from tests.cli.support import Dpl, Save, contents
 
@@ -153,3 +155,38 @@ def test_a_blind_check_takes_nothing_back(dpl: Dpl, folder: Path, save: Save) ->
     save("g (float[2] x) => (float[2] y) { s = Add (x, x)  z = Sub (s, s)  y = Exp (z) }")
     answer = dpl("rewrite", "m.onnx", *rules(folder, TO_MUL), *OUT)
     assert "taken back" not in answer.out
+
+
+SWISH = """<ir_version: 11, opset_import: ["" : 25]>
+g (float[2] x) => (float[2] y) { s = Sigmoid (x)  y = Mul (s, x) }"""
+
+
+def test_an_operator_without_a_kernel_is_not_made(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The installed onnxruntime is asked once; for a result that is not checked, it is not."""
+    made = onnx.parser.parse_model(
+        SWISH.replace("s = Sigmoid (x)  y = Mul (s, x)", "y = Swish (x)")
+    )
+    try:
+        ort.InferenceSession(made.SerializeToString())
+    except NotImplemented_:
+        pass
+    else:
+        pytest.skip("this onnxruntime has a kernel for Swish")
+    monkeypatch.setenv("DPL_CACHE", str(folder / "cache"))
+    onnx.save(onnx.parser.parse_model(SWISH), folder / "m.onnx")
+    named = rules(folder, "{name: swish, pattern: 'Mul(Sigmoid(x), x)', replacement: 'Swish(x)'}")
+
+    for _ in range(2):
+        answer = dpl("rewrite", "m.onnx", *named, *OUT, "--json", "r.json")
+        assert answer.code == 0, answer.err
+        (refused,) = json.loads((folder / "r.json").read_text())["refused"]
+        assert refused["reason"] == "the installed onnxruntime has no kernel for Swish at opset 25"
+        assert taken(folder) == []
+        (kept,) = (folder / "cache").glob("kernels-*.json")
+        assert json.loads(kept.read_text()) == {" Swish 25 float32": True}
+
+    answer = dpl("rewrite", "m.onnx", *named, "-o", "unchecked.onnx", "--no-verify")
+    assert answer.code == 0
+    assert ops(folder / "unchecked.onnx") == ["Swish"]

@@ -294,6 +294,15 @@ def test_function_bodies_are_folded_and_keep_constant_nodes() -> None:
     assert [node.op_type for node in function.node] == ["Constant", "Add"]
 
 
+def test_what_an_operator_makes_of_nan_is_not_folded() -> None:
+    """Some take the largest number, others NaN; a sum is NaN everywhere."""
+    text = """g (float[2] x) => (float[2] y) <float[2] c = {1, nan}> {
+        most = ReduceMax <keepdims = 0> (c)  sum = ReduceSum <keepdims = 0> (c)
+        a = Add (x, most)  y = Add (a, sum)
+    }"""
+    assert ops(prepared(text)) == ["ReduceMax", "Add", "Add"]
+
+
 def test_branches_are_folded_on_their_own() -> None:
     """A body of If stores its own data."""
     text = """g (float[2] x, bool c) => (float[2] y) {
