@@ -479,6 +479,14 @@ def path_of(text: str) -> Path:
         return Path(text)
 
 
+def exists(question: Callable[[], bool]) -> bool:
+    """Ask the file system; return False for a name that it cannot hold."""
+    try:
+        return question()
+    except OSError:
+        return False
+
+
 def place_in(folder: Path, location: str) -> Path:
     """Return the file that *location*, from a model in *folder*, stands for; links are followed.
 
@@ -492,7 +500,7 @@ def place_in(folder: Path, location: str) -> Path:
         raise ValueError(f"external data at {location!r}: no file can have this name")
     real = resolved(folder)
     place = resolved(folder / path_of(location))
-    if place.is_symlink():
+    if exists(place.is_symlink):
         raise ValueError(f"external data at {location!r} cannot be found: its links form a circle")
     parts = PurePosixPath(location.replace("\\", "/"))
     is_inside = not parts.is_absolute() and ".." not in parts.parts

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from dplcli.catalog.finding import Catalog, CatalogPart, examples_file, exists, find_catalog
+from dplcli.catalog.finding import Catalog, CatalogPart, examples_file, find_catalog
 from dplcli.catalog.python import (
     check_rules,
     find_function,
@@ -50,7 +50,7 @@ from dplcli.dpl.replacement import (
 from dplcli.dpl.rule import Example, PatternRule
 from dplcli.dpl.text import bound_names, captures_of, check_roots, read_pattern
 from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean
-from dplcli.files import resolved
+from dplcli.files import exists, resolved
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import attribute_of, schema_of

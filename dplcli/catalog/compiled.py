@@ -22,10 +22,10 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from dplcli.catalog.finding import Catalog, exists, find_catalog
+from dplcli.catalog.finding import Catalog, find_catalog
 from dplcli.catalog.python import check_rules
 from dplcli.errors import CatalogError
-from dplcli.files import cache_folder, resolved, temporary_file
+from dplcli.files import cache_folder, exists, resolved, temporary_file
 from dplcli.version import __version__, program_files
 
 if TYPE_CHECKING:

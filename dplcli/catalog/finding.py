@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import CatalogError, did_you_mean
+from dplcli.files import exists
 from dplcli.ir.operators import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import Rule
@@ -95,14 +96,6 @@ def lacks_examples(name: str) -> bool:
     try:
         return find_catalog(name).resolve().parent == _INSTALLED
     except CatalogError:
-        return False
-
-
-def exists(question: Callable[[], bool]) -> bool:
-    """Ask the file system; return False for a name that it cannot hold."""
-    try:
-        return question()
-    except OSError:
         return False
 
 

@@ -19,11 +19,12 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.catalog.finding import exists, find_catalog
+from dplcli.catalog.finding import find_catalog
 from dplcli.catalog.python import FUNCTION, installed_catalogs
 from dplcli.catalog.template import Expander, ScalarText, combinations
 from dplcli.catalog.yaml import YamlSource
 from dplcli.errors import CatalogError
+from dplcli.files import exists
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

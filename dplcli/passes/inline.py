@@ -831,6 +831,7 @@ def arrange(graph: Graph, places: Mapping[str, int]) -> None:
         graph.modified = True
 
 
+@keys("function call scope nodes is_restored")
 class InlinedCall(NamedTuple):
     """One call that was replaced by the body of its function.
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dplcli.catalog.finding import exists, find_catalog
+from dplcli.catalog.finding import find_catalog
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
-from dplcli.files import resolved
+from dplcli.files import exists, resolved
 from dplcli.ir.model import RULE_KEY
 from dplcli.onnx_io import data_used, is_modified, load_model, losses, paused_gc, written_size
 from dplcli.outcomes import Delivery, RewriteOutcome
@@ -359,6 +359,11 @@ class _RewriteJob(WriteJob):
         self.steps: StepVerifier | None = None
         if not settings.dry_run:
             check_output(path, self.output, in_place=settings.in_place)
+
+    @property
+    def takes_back(self) -> bool:
+        """Not where the turn that breaks the model is sought."""
+        return super().takes_back and not self.settings.verify_each
 
     def open_with(
         self,

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
 from dplcli.catalog import is_shipped_target, shipped_targets
 from dplcli.catalog.compiled import read_compiled
-from dplcli.catalog.finding import check_distinct, exists
+from dplcli.catalog.finding import check_distinct
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import POLICIES, with_policies
 from dplcli.dpl.text import check_roots, read_pattern
 from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageError, did_you_mean
+from dplcli.files import exists
 from dplcli.onnx_io import load_model
 from dplcli.onnx_io.scratch import functions_from_text
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.replacement import DraftConstant, DraftNode
 from dplcli.ir import Value
 from dplcli.passes.rewrite import RewriteObserver
-from dplcli.verify.runnable import Asked, KernelAnswers
+from dplcli.verify.runnable import KernelAnswers, KernelQuestion
 
 if TYPE_CHECKING:
     from dplcli.dpl.replacement import Draft
@@ -30,7 +30,7 @@ class RunnableOnly(RewriteObserver):
             if (part.domain, part.op_type) in known:
                 continue
             opset, dtypes = imports.get(part.domain, part.version), _dtypes_of(part, match)
-            asked = Asked(
+            asked = KernelQuestion(
                 part.domain, part.op_type, opset, dtypes, part.attributes, part.output_count
             )
             if self._kernels.lacks(asked):

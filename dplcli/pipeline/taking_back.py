@@ -139,13 +139,13 @@ class _Search(Generic[Outcome]):
 
     def may_help(self, attempt: Attempt[Outcome], delivery: Delivery) -> bool:
         """Tell whether leaving something out may make a result sound."""
-        writing, verification = self._job.writing, delivery.verification
-        is_over = self._rounds >= _MOST_ROUNDS or writing.all_or_nothing or writing.strict
+        is_over = self._rounds >= _MOST_ROUNDS or not self._job.takes_back
         if delivery.is_sound or is_over or not attempt.steps:
             return False
         if _places(delivery):
             return True
         # A check that is too weak, or blind, is that whatever is left out.
+        verification = delivery.verification
         says_no = verification is None or verification.verdict == "different"
         return says_no and self._blind <= _MOST_BLIND
 

@@ -78,6 +78,11 @@ class WriteJob:
         self.model = self.load()
         return self.model
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether what fails the check is taken back, so that the rest is written."""
+        return not (self.writing.all_or_nothing or self.writing.strict)
+
     def load(self) -> Model:
         """Read the model as this job edits it."""
         model = load_editable(self.path, self.opset, self.verification.request.sums)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _DIGEST = 16
 
 
-class Asked(NamedTuple):
+class KernelQuestion(NamedTuple):
     """A node of which it is asked whether there is a kernel for it.
 
     Attributes:
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
 class KernelAnswers:
     """The kernels of the installed onnxruntime on the CPU, as far as somebody asked."""
 
-    def lacks(self, asked: Asked) -> bool:
+    def lacks(self, asked: KernelQuestion) -> bool:
         """Tell whether there is no kernel for an operator."""
         if asked.key not in self._answers:
             self._answers[asked.key] = _is_lacking(asked)
@@ -87,7 +87,7 @@ class KernelAnswers:
         return {}
 
 
-def _is_lacking(asked: Asked) -> bool:
+def _is_lacking(asked: KernelQuestion) -> bool:
     """Ask onnxruntime to open a model of one node."""
     import onnxruntime  # noqa: PLC0415  # only for what nobody asked before
     from onnxruntime.capi import onnxruntime_pybind11_state as state  # noqa: PLC0415

@@ -210,9 +210,8 @@ def test_a_result_that_computes_something_else_is_not_written(
     (folder / "rules.yaml").write_text(USURPER)
     before = contents(folder)
 
-    answer = dpl(
-        "partition", "m.onnx", "-p", "rules.yaml", "-o", "o.onnx", *["--keep-failed"][: int(keep)]
-    )
+    options = ("-o", "o.onnx", "--all-or-nothing", *["--keep-failed"][: int(keep)])
+    answer = dpl("partition", "m.onnx", "-p", "rules.yaml", *options)
 
     assert answer.code == 1
     assert "global_out" in answer.out

@@ -121,7 +121,8 @@ def test_a_plan_is_written_though_the_result_is_wrong(dpl: Dpl, folder: Path, sa
     )
     save("g (float[2] x) => (float[2] y) { s = Neg (x) t = Exp (s) y = Neg (t) }")
 
-    answer = dpl("rewrite", "m.onnx", "-p", "rules.yaml", "--plan", "plan.yaml")
+    named = ("rewrite", "m.onnx", "-p", "rules.yaml", "--plan", "plan.yaml")
+    answer = dpl(*named, "--all-or-nothing")
 
     assert answer.code == 1
     assert len(entries(folder / "plan.yaml")) == 2
@@ -390,7 +391,7 @@ def test_a_plan_that_computes_something_else_is_no(dpl: Dpl, folder: Path, plann
     (folder / "rules.yaml").write_text(RULES.replace("Mul(x, 2.0)", "Mul(x, 3.0)"))
     before = contents(folder)
 
-    answer = dpl(*APPLY, *OUT)
+    answer = dpl(*APPLY, *OUT, "--all-or-nothing")
     each = dpl(*APPLY, *OUT, "--verify-each")
 
     assert answer.code == each.code == 1
