@@ -198,7 +198,8 @@ def test_a_result_that_fails_leaves_no_data(dpl: Dpl, folder: Path, data: Path, 
     (folder / "rule.yaml").write_text(
         "dpl: 1\nrewrites: [{name: r, pattern: Relu(x), replacement: 'Abs(Neg(Exp(x)))'}]"
     )
-    words = ("rewrite", "in/m.onnx", "-p", "rule.yaml", "-o", "out/o.onnx", "--external-data", kind)
+    what = ("rewrite", "in/m.onnx", "-p", "rule.yaml", "-o", "out/o.onnx", "--all-or-nothing")
+    words = (*what, "--external-data", kind)
 
     assert dpl(*words).code == 1
     assert contents(folder / "out") == {}
@@ -399,7 +400,8 @@ def test_what_was_computed_stays_beside_the_model(
         "dpl: 1\nrewrites: [{name: r, pattern: 'MatMul(x, const(w))', "
         "replacement: 'MatMul(x, const(w.value * 2))', once: true}]"
     )
-    wrong = ("rewrite", "in/m.onnx", "-p", "wrong.yaml", "--external-data", kind)
+    what = ("rewrite", "in/m.onnx", "-p", "wrong.yaml", "--all-or-nothing")
+    wrong = (*what, "--external-data", kind)
     assert dpl(*wrong, "--in-place").code == 1
     assert contents(scaled) == before
 

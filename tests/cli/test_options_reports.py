@@ -195,12 +195,12 @@ def test_a_rule_that_breaks_a_model_is_pointed_to(dpl: Dpl, model: Path, wrong: 
 
 def test_a_rule_is_not_blamed_for_what_two_did(dpl: Dpl, model: Path, wrong: Path) -> None:
     """Without --verify-each the guilty one is known only if it did all there is."""
-    alone = dpl("rewrite", model, "-p", wrong, "--sarif", "r.sarif", "-q")
+    alone = dpl("rewrite", model, "-p", wrong, "--sarif", "r.sarif", "-q", "--all-or-nothing")
     assert (alone.code, places(wrong.parents[1] / "r.sarif")) == (1, [("sub/wrong.yaml", 6)])
 
     rules = wrong.read_text()
     wrong.write_text(f"{rules}  - name: sum\n    pattern: Add(x, y)\n    replacement: Sum(x, y)\n")
-    both = dpl("rewrite", model, "-p", wrong, "--sarif", "r.sarif", "-q")
+    both = dpl("rewrite", model, "-p", wrong, "--sarif", "r.sarif", "-q", "--all-or-nothing")
     assert (both.code, places(wrong.parents[1] / "r.sarif")) == (1, [])
 
 

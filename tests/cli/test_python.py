@@ -118,7 +118,7 @@ def test_a_no_is_a_result_without_a_model(save: Save, folder: Path) -> None:
     """It says so; whoever takes the model all the same is told."""
     path = save(TWO_RELUS)
     (folder / "wrong.yaml").write_text(WRONG)
-    result = dpl.rewrite(path, patterns=Path("wrong.yaml"))
+    result = dpl.rewrite(path, patterns=Path("wrong.yaml"), all_or_nothing=True)
     assert (result.verdict, result.equivalent, result.ok) == ("different", False, False)
     with pytest.raises(dpl.DplError, match=r"there is no result: .*not equivalent"):
         _ = result.model

@@ -330,10 +330,10 @@ def broken(save: Save, rewrites: Rewrites) -> Path:
 @pytest.mark.usefixtures("broken")
 @pytest.mark.parametrize("options", [OUT, (), ("--in-place",)], ids=["-o", "default", "in-place"])
 def test_a_wrong_rule_writes_nothing(dpl: Dpl, folder: Path, options: tuple[str, ...]) -> None:
-    """Exit 1, the output that differs, and every file as it was."""
+    """Exit 1, the output that differs, and every file as it was, if nothing may be taken back."""
     before = contents(folder)
 
-    answer = dpl(*REWRITE, *options)
+    answer = dpl(*REWRITE, *options, "--all-or-nothing")
 
     assert answer.code == 1
     assert "NOT equivalent" in answer.out
@@ -348,7 +348,7 @@ def test_a_wrong_rule_writes_nothing(dpl: Dpl, folder: Path, options: tuple[str,
 @pytest.mark.usefixtures("broken")
 def test_keep_failed_keeps_the_result_beside(dpl: Dpl, folder: Path) -> None:
     """As OUTPUT.failed.onnx, which is named."""
-    answer = dpl(*REWRITE, *OUT, "--keep-failed")
+    answer = dpl(*REWRITE, *OUT, "--keep-failed", "--all-or-nothing")
 
     assert answer.code == 1
     assert answer.err.splitlines()[-1] == "dpl: kept as out.failed.onnx"
@@ -423,7 +423,7 @@ def test_what_onnx_checker_says_is_cut_to_what_tells(
     chain = " ".join(f"v{k + 1} = Relu (v{k})" for k in range(30))
     save(f"g (float[2] x) => (float[2] y) {{ [n] v0 = Neg (x) {chain} y = Relu (v30) }}")
 
-    answer = dpl(*REWRITE, *OUT)
+    answer = dpl(*REWRITE, *OUT, "--all-or-nothing")
 
     assert answer.code == 1
     said = next(line for line in answer.err.splitlines() if "onnx.checker" in line)
@@ -867,7 +867,7 @@ def test_verify_each_tells_raising_from_rules(
 ) -> None:
     """A model that is broken before any rule has had a turn is no rule's fault."""
     refuse = "dplcli.pipeline.writing.check_model"
-    monkeypatch.setattr(refuse, lambda path: "" if path.name == "m.onnx" else "nonsense")
+    monkeypatch.setattr(refuse, lambda path, **_rest: "" if path.name == "m.onnx" else "nonsense")
 
     answer = dpl(*REWRITE, *OUT, "--opset", "13", "--verify-each")
 

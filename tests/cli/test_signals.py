@@ -20,9 +20,9 @@ signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from dplcli.pipeline import writing
 from dplcli.cli.main import main
 check = writing.check_model
-def hang_up(path):
+def hang_up(path, **rest):
     os.kill(os.getpid(), signal.SIGHUP)
-    return check(path)
+    return check(path, **rest)
 writing.check_model = hang_up
 main()
 """

@@ -46,7 +46,7 @@ def test_f7_a_mismatch_is_exit_code_1_and_nothing_is_written(
     rules, out = tmp_path / "wrong.yaml", tmp_path / "out.onnx"
     rules.write_text(WRONG_RULE)
 
-    assert dpl("rewrite", save(ADDS), "-p", rules, "-o", out) == 1
+    assert dpl("rewrite", save(ADDS), "-p", rules, "-o", out, "--all-or-nothing") == 1
     assert not out.exists()
     assert dpl("rewrite", save(ADDS), "-p", rules, "-o", out, "--no-verify") == 0
     assert dpl("verify", save(ADDS), out) == 1
