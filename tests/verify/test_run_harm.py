@@ -246,7 +246,7 @@ def test_partition_keeps_nothing_that_crashes(save: Save, harm: Path, tmp_path: 
     folder = tmp_path / "out"
     folder.mkdir()
     path = save(CONVOLUTION)
-    args = ("-p", "conv_relu", "-o", folder / "o.onnx", "--custom-ops", harm)
+    args = ("-p", "conv_relu", "-o", folder / "o.onnx", "--custom-ops", harm, "--all-or-nothing")
     with start(folder, "partition", path, *args) as process:
         out, _ = process.communicate(timeout=60)
 
