@@ -110,13 +110,15 @@ def keep_what_holds(
     search = _Search(job, make)
     attempt = make(frozenset())
     first = outcome = finish(attempt)
+    job.failed = None  # what is kept is the result with all that was done
     while search.may_help(attempt, outcome.delivery):
         search.take_back(attempt, outcome.delivery)
         attempt = make(search.left)
         outcome = finish(attempt)
     if not outcome.delivery.is_sound:
         return first
-    return replace(outcome, taken_back=tuple(search.taken.values()))
+    delivery = replace(outcome.delivery, kept=first.delivery.kept)
+    return replace(outcome, delivery=delivery, taken_back=tuple(search.taken.values()))
 
 
 class _Search(Generic[Outcome]):

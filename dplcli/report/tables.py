@@ -630,6 +630,8 @@ def delivered(written: Delivery, *, is_changed: bool) -> list[Part]:
         is_same = not is_changed and not written.stripped and written.data is None
         data = "" if written.data is None else f", and {written.data:,} bytes of external data"
         parts.append(Text(f"Wrote {written.output}{data}{', unchanged' if is_same else ''}."))
+        if written.kept is not None:
+            parts.append(Text(f"Kept what failed as {written.kept}."))
     return parts
 
 

@@ -58,6 +58,18 @@ def test_one_wrong_place_spoils_nothing(dpl: Dpl, folder: Path, save: Save) -> N
     assert (folder / "skipped.onnx").read_bytes() == (folder / "out.onnx").read_bytes()
 
 
+def test_what_is_kept_has_all_that_failed(dpl: Dpl, folder: Path, save: Save) -> None:
+    """The result as it was first, beside the one that holds."""
+    save(NET)
+    options = (*OUT, "--keep-failed", "--json", "r.json")
+    answer = dpl("rewrite", "m.onnx", *rules(folder, TO_MUL, WRONG, UNKNOWN), *options)
+
+    assert answer.code == 0
+    assert sorted(taken(folder)) == [("unknown", "r"), ("wrong", "n")]
+    assert [*ops(folder / "out.failed.onnx")] == ["Mul", "Abs", "Mul", "Relu"]
+    assert answer.out.splitlines()[-1] == "Kept what failed as out.failed.onnx."
+
+
 def test_the_finding_is_a_warning(dpl: Dpl, folder: Path, save: Save) -> None:
     """Of the rule, at its place in the catalogue."""
     save(NET)
