@@ -33,8 +33,8 @@ _MOST_FAILURES = 3
 _MOST_ROUNDS = 12
 """How often steps are taken back before the result is refused as a whole."""
 
-_MOST_BLIND = 2
-"""How often in a row a step is sought by halving where no place names it."""
+_MOST_SOUGHT = 4
+"""How often a step is sought by halving where no place names it."""
 
 FAILED = "with it, the result failed its check"
 """Why something that was taken back is refused."""
@@ -130,7 +130,7 @@ class _Search(Generic[Outcome]):
 
     def __init__(self, job: WriteJob, make: Callable[[Left], Attempt[Outcome]]) -> None:
         self._job, self._make = job, make
-        self._blind = 0  # how often no place said where to look
+        self._sought: list[str] = []  # the rules that were found where no place said where to look
         self._rounds = self._trials = 0
         self.taken: dict[Key, TakenBack] = {}
 
@@ -149,7 +149,7 @@ class _Search(Generic[Outcome]):
         # A check that is too weak, or blind, is that whatever is left out.
         verification = delivery.verification
         says_no = verification is None or verification.verdict == "different"
-        return says_no and self._blind <= _MOST_BLIND
+        return says_no and len(self._sought) < _MOST_SOUGHT
 
     def take_back(self, attempt: Attempt[Outcome], delivery: Delivery) -> None:
         """Note what is to be left out, and why."""
@@ -165,8 +165,9 @@ class _Search(Generic[Outcome]):
             for step in again or [self._first_of(attempt, steps)]:
                 found[step] = place.why or reason
         if not found:
-            self._blind += 1
-            found[self._first_of(attempt, attempt.steps)] = reason
+            step = self._first_of(attempt, attempt.steps)
+            self._sought.append(step.rule)
+            found[step] = reason
         self._note(found)
 
     def _first_of(self, attempt: Attempt[Outcome], suspects: Sequence[Undoable]) -> Undoable:
@@ -193,8 +194,7 @@ class _Search(Generic[Outcome]):
             self.taken[step.key] = TakenBack(step.rule, step.node, reason)
         failures = Counter(rule for rule, _ in self.taken)
         for rule, count in failures.items():
-            is_stubborn = self._blind == _MOST_BLIND and rule in {step.rule for step in found}
-            if count >= _MOST_FAILURES or is_stubborn:
+            if count >= _MOST_FAILURES or self._sought.count(rule) > 1:
                 alike = [key for key in self.taken if key[0] == rule]
                 reasons = [self.taken.pop(key).reason for key in alike]
                 self.taken[rule, ""] = TakenBack(rule, "", reasons[0])
