@@ -175,7 +175,7 @@ class Record:
         alike: The place of its kind that was drawn for, if it was not.
         wider: What was drawn for instead, if it differs on values that cannot be there.
         rounding: How far it is off, in units in the last place.
-        note: What it is called if it gives something else where the original gives no number.
+        note: What is to be said though it is no difference.
         is_excused: Whether its last difference was excused by the original's own last bits.
         untried: A smaller size that it was not fed with, for want of time.
         shown: How many elements would have moved if what differs inside were luck.

@@ -210,11 +210,7 @@ class _Places(CutModels):
         objections, doubts = map(self._in_order, (objections, doubts))
         seen = [pair for pair in self.changed() if pair not in failed]
         unseen = dict(self._unseen(seen))
-        noted = {
-            pair: f"{note} differs where the original is fed or gives NaN, an infinity or -0"
-            for pair in seen
-            if (note := self.records[pair.candidate].note)
-        }
+        noted = {pair: note for pair in seen if (note := self.records[pair.candidate].note)}
         if self._judge.settings.strict:
             objections |= noted
             noted = {}
@@ -872,9 +868,12 @@ class _Places(CutModels):
                     continue
                 feeding = replace(drawn, expected={place.pair.original: expected})
                 if isinstance(given, RunError):
-                    if not self._is_only_unsupported(place, feeding):
-                        reason = f"{feeding.what}: onnxruntime does not run it: {given}"
-                        failures[place.pair] = Failure(reason, is_drawn=True)
+                    if self._is_only_unsupported(place, feeding):
+                        label = _label(self.ours, place.pair.original)
+                        self.records[place.pair.candidate].note = f"{label} {_EMPTY}"
+                        continue
+                    reason = f"{feeding.what}: onnxruntime does not run it: {given}"
+                    failures[place.pair] = Failure(reason, is_drawn=True)
                 elif failure := self._judged_draw(place, feeding, given):
                     if failure.is_drawn:
                         failure = replace(failure, reason=failure.reason + _reach(place, seen))
@@ -887,7 +886,7 @@ class _Places(CutModels):
         expected = feeding.expected[end]
         finite = _where_finite(expected, given)
         if not is_same(given, finite) or _has_other_zeros(expected, given):
-            record.note = _label(self.ours, end)
+            record.note = f"{_label(self.ours, end)} {_ODD}"
         record.is_moved |= not is_same(expected, finite)
         record.is_excused = (
             place.hides and not self.judgement.compared(place, feeding, finite, FEW).ok
@@ -902,7 +901,7 @@ class _Places(CutModels):
             record.seen.add(expected)
             return None
         if not _is_finite(place, feeding) and not any(map(is_guard, place.nodes[0])):
-            record.note = _label(self.ours, end)
+            record.note = f"{_label(self.ours, end)} {_ODD}"
             return None
         return replace(failure, fed=feeding.arrays(place))
 
@@ -1017,6 +1016,10 @@ class _Places(CutModels):
 _SIDES = ("original", "candidate")
 
 _COMPUTED = "fed what the original computes"
+
+_ODD = "differs where the original is fed or gives NaN, an infinity or -0"
+
+_EMPTY = "does not run in the candidate where a size is 0; in the original it does"
 
 _ALSO = "fed what the original computes for drawn inputs"
 
