@@ -738,3 +738,20 @@ def test_steps_hide_too_little_to_tell(save: Save) -> None:
     few = MOVED.replace("32, 64", "2, 3")
     found = check(save(few), save(few.replace(MOVE, ROUNDED_BEFORE), "theirs"))
     assert found.verdict != "equivalent"
+
+
+NAMED_SIZES = '<ir_version: 10, opset_import: ["" : 23]> g (float[B, 4, 8] x) => (float[B, 4, 8] y)'
+
+
+def test_an_operator_that_does_not_run_on_nothing_is_named(save: Save) -> None:
+    """It is no difference, but a batch of 0 ran before."""
+    spelt = f"""{NAMED_SIZES} <float scale = {{0.35355339}}> {{
+        t = Transpose <perm = [0, 2, 1]> (x)  p = MatMul (x, t)  s = Mul (p, scale)
+        a = Softmax <axis = -1> (s)  y = MatMul (a, x)
+    }}"""
+    fused = f"""{NAMED_SIZES} {{
+        y = Attention <q_num_heads = 1, kv_num_heads = 1> (x, x, x)
+    }}"""
+    result = check(save(spelt, "a.onnx"), save(fused, "b.onnx"))
+    assert result.verdict == "equivalent"
+    assert any("does not run in the candidate where a size is 0" in w for w in result.warnings)
