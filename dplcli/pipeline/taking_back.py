@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.ir.traversal import captured_values
@@ -157,7 +158,7 @@ class _Search(Generic[Outcome]):
         reason = _reason(delivery)
         found: dict[Undoable, str] = {}
         for place in _places(delivery):
-            steps = _leading_to(place, attempt, self._job)
+            steps = self._leading_to(place, attempt)
             if not steps or not found.keys().isdisjoint(steps):
                 continue
             guilty = {step.rule for step in found}
@@ -169,6 +170,17 @@ class _Search(Generic[Outcome]):
             self._sought.append(step.rule)
             found[step] = reason
         self._note(found)
+
+    @cached_property
+    def _original(self) -> Model:
+        return load_model(self._job.path)
+
+    def _leading_to(self, place: Junction, attempt: Attempt[Outcome]) -> list[Undoable]:
+        """Return the steps that changed what lies between a place and the values before it."""
+        ours = _made_between(self._original, place.original, place.agreed.keys())
+        theirs = _made_between(attempt.model, place.candidate, {*place.agreed.values()})
+        names = ours | theirs
+        return [step for step in attempt.steps if not step.values.isdisjoint(names)]
 
     def _first_of(self, attempt: Attempt[Outcome], suspects: Sequence[Undoable]) -> Undoable:
         """Return the first of some steps with which a result fails, those after it left out.
@@ -210,14 +222,6 @@ def _reason(delivery: Delivery) -> str:
         return f"onnx.checker refuses the result: {delivery.objection}"
     verification = delivery.verification
     return next(iter(verification.objections), verification.complaint) if verification else ""
-
-
-def _leading_to(place: Junction, attempt: Attempt[Outcome], job: WriteJob) -> list[Undoable]:
-    """Return the steps that changed what lies between a place and the values before it."""
-    ours = _made_between(load_model(job.path), place.original, place.agreed.keys())
-    theirs = _made_between(attempt.model, place.candidate, {*place.agreed.values()})
-    names = ours | theirs
-    return [step for step in attempt.steps if not step.values.isdisjoint(names)]
 
 
 def _made_between(model: Model, end: str, agreed: Collection[str]) -> set[str]:
