@@ -871,7 +871,7 @@ def has_unknown_parameter(node: Node) -> bool:
 
 def _implied_input(node: Node, parameter: Parameter) -> Value | None:
     stated = node.attributes.get(parameter.attribute)
-    if stated is None or stated.ref:
+    if stated is None or stated.ref or stated.kind != parameter.kind:
         return None
     model = node.graph.model
     known = model.implied.get((node, parameter.slot))

@@ -598,6 +598,8 @@ def raw_data(tensor: TensorProto) -> bytes:
     if tensor.HasField("raw_data"):
         held: bytes = tensor.raw_data
         return held
+    if tensor.data_type not in TensorProto.DataType.values():
+        raise TypeError(f"there is no element type {tensor.data_type}")
     packed: bytes = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor)).raw_data
     return packed
 

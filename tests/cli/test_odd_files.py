@@ -441,3 +441,27 @@ def test_long_names_are_shortened(
     if part not in {"blanks", "name", "value"}:
         dpl("inspect", "m.onnx", "--json", "o.json")
         assert LONG in (folder / "o.json").read_text(encoding="utf-8")
+
+
+def test_an_operand_of_another_kind(dpl: Dpl, save: Callable[..., None]) -> None:
+    """Axes that are text: onnx objects, and no rule looks at them."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 6, opset_import: ["" : 11]> g (float[2] x) => (float[2, 1] y)'
+        " { y = Unsqueeze <axes = [1]> (x) }"
+    )
+    (axes,) = proto.graph.node[0].attribute
+    axes.ClearField("ints")
+    axes.type, axes.s = onnx.AttributeProto.STRING, b""
+    save(proto)
+    assert_no_fault(dpl("rewrite", "m.onnx", "-p", "prepare", "-p", "fuse_ort", "--no-verify"))
+
+
+def test_an_element_type_that_there_is_not(dpl: Dpl, save: Callable[..., None]) -> None:
+    """A constant of it equals nothing."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y)'
+        " <float[2] w = {1, 2}> { y = Add (x, w) }"
+    )
+    proto.graph.initializer[0].data_type = 2**31 - 1
+    save(proto)
+    assert_no_fault(dpl("verify", "m.onnx", "m.onnx"))
