@@ -91,6 +91,10 @@ def _depth_after(node: Node, depths: Mapping[Value, Depth | None]) -> Depth | No
     )
 
 
+_MOST_ASKED = 4
+"""Which of the first operands may be a matrix or a window."""
+
+
 def _terms(node: Node) -> int | None:
     """Return how many numbers one element of the result sums up; None if that is unknown."""
     if node.op_type in operators.EXACT:
@@ -98,6 +102,7 @@ def _terms(node: Node) -> int | None:
     if (over := operators.SUMMED.get(node.op_type)) is None:
         return 1
     shapes = [None if value is None else Waypoint(value).dims for value in node.inputs]
+    shapes += [None] * _MOST_ASKED  # of operands that a node lacks nothing is known
     match over:
         case "inner":
             return _inner_size(node, shapes)

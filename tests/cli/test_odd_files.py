@@ -465,3 +465,13 @@ def test_an_element_type_that_there_is_not(dpl: Dpl, save: Callable[..., None]) 
     proto.graph.initializer[0].data_type = 2**31 - 1
     save(proto)
     assert_no_fault(dpl("verify", "m.onnx", "m.onnx"))
+
+
+def test_a_convolution_without_its_weight(dpl: Dpl, save: Callable[..., None]) -> None:
+    """Onnx objects, onnxruntime does not run it, and dpl says so."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 1, 4, 4] x) => (float[N, 1, 4, 4] y)'
+        " { n = Neg (x)  m = Neg (n)  y = Conv (m) }"
+    )
+    save(proto)
+    assert_no_fault(dpl("rewrite", "m.onnx", "-p", "prepare"))

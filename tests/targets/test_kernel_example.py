@@ -120,9 +120,8 @@ def test_partition_checks_its_result_with_kernels(tmp_path: Path, library: Compi
     """A wrong kernel keeps ``dpl partition`` from writing."""
     wrong = library("wrong.so", "-DPLANTED_ERROR")
     output = tmp_path / "out.onnx"
-    done = dpl(
-        "partition", ORIGINAL, "--patterns", "conv_relu", "-o", output, "--custom-ops", wrong
-    )
+    words = ("partition", ORIGINAL, "--patterns", "conv_relu", "--custom-ops", wrong)
+    done = dpl(*words, "-o", output, "--all-or-nothing")
 
     assert done.returncode == 1
     assert list(tmp_path.iterdir()) == []
