@@ -174,6 +174,7 @@ class _Places(CutModels):
         super().__init__(reference.source, candidate, reference.feeds[cases[0]])
         self.feeds = {case: {**self.defaults, **reference.feeds[case]} for case in cases}
         self._given = len(self.feeds)
+        self._sized: set[object] = set()  # the forms of places that were fed with other sizes
         self._judge = judge
         self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
         self.sizes: dict[str, int] = {}
@@ -795,6 +796,14 @@ class _Places(CutModels):
         self, place: Place, seen: Feeding, specs: Mapping[str, DrawSpec]
     ) -> dict[Pair, Failure]:
         """Draw for a place with other sizes, which callers choose: 0, 1, 2, and beyond bounds."""
+        form = (
+            self._kind(place, LARGE_CONSTANT),
+            tuple(a.shape for a in seen.arrays(place).values()),
+        )
+        covered = self.experiment.coverage[place.pair.candidate]
+        if form in self._sized and not self.records[place.pair.candidate].is_joined:
+            covered.is_sized = True  # what sizes show does not depend on weights
+            return {}
         graph = self.models[0].graph
         sizes = sizes_of(seen.arrays(place), graph, graph.model.memory(Knowledge))
         if sizes is None:
@@ -813,8 +822,9 @@ class _Places(CutModels):
         # There is always room for what costs a few of the runs that there were.
         budget = self.left_to_search // _SHARE + _RUNS_EACH * full
         record.untried = ""
-        met = self.experiment.coverage[place.pair.candidate].met.values()
-        numbers = dict.fromkeys(n for each in met for n in finite_of(each.piece.draws))
+        numbers = dict.fromkeys(
+            n for each in covered.met.values() for n in finite_of(each.piece.draws)
+        )
         groups = [AS_SEEN, tuple(numbers) or AS_SEEN]
         for before, size, chosen in sizes.tried(bounds):
             if not size and not may_be_empty:
@@ -832,7 +842,9 @@ class _Places(CutModels):
                 fed = {**seen.feeds, **feeds}
                 feedings.append(Feeding(f"fed with {what}", fed, {}, is_drawn=True))
         failures = self._drawn([place], feedings, seen, is_sized=False)
-        self.experiment.coverage[place.pair.candidate].is_sized |= len(feedings) >= _MANY_SIZES
+        covered.is_sized |= len(feedings) >= _MANY_SIZES
+        if not failures and not record.untried:
+            self._sized.add(form)
         return failures
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
@@ -978,8 +990,13 @@ class _Places(CutModels):
                 together[count].append(place)
         yield from ((some, count) for count, some in together.items())
 
-    def _kind(self, place: Place) -> object:
-        """Return what two places share that differ in weights alone."""
+    def _kind(self, place: Place, bounding: int = BOUND_CONSTANT) -> object:
+        """Return what two places share that differ in weights alone.
+
+        Args:
+            place: The place.
+            bounding: Up to how many elements a constant counts in full that bounds what it meets.
+        """
         forms_of = []
         for side, part in zip(self.sides, place.parts, strict=True):
             cuts = self.cuts_of(side.place, place.without)
@@ -999,7 +1016,7 @@ class _Places(CutModels):
                 )
                 attributes = tuple(item.SerializeToString() for item in node.attribute)
                 read = [side.wiring.initializers.get(name) for name in node.input]
-                most = BOUND_CONSTANT if node.op_type in BOUNDING else LARGE_CONSTANT
+                most = bounding if node.op_type in BOUNDING else LARGE_CONSTANT
                 forms = (_form_of(tensor, most) for tensor in read)
                 forms_of.append((node.domain, node.op_type, attributes, ends, *forms))
         return tuple(forms_of)
