@@ -607,6 +607,13 @@ class Delivery:
         return (*said, f"{named} has two names now: {refused}; {copied}")
 
     @property
+    def complaint(self) -> str:
+        """Why the result is not sound; "" if it is."""
+        if self.objection:
+            return f"onnx.checker refuses the result: {self.objection}"
+        return "" if self.verification is None else self.verification.complaint
+
+    @property
     def is_sound(self) -> bool:
         """Whether the result is valid, and equivalent as far as checked."""
         equivalent = self.verification is None or self.verification.accepted

@@ -561,7 +561,7 @@ class _Search:
             is_moved = self.changes.kind == Partitions.kind  # as where partitions are written
             verdict = check_result(self.path, written.path, settings, say_nothing, prove=is_moved)
         if verdict.objection:
-            reason = f"onnx.checker refuses the result: {verdict.objection}"
+            reason = verdict.complaint
             return BisectTrial(applied, reason, settings.judged_levels, settings.first_seeds[0])
         result = verdict.verification
         if result is None or result.equivalent:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dplcli.catalog.finding import shipped_catalog
 from dplcli.dpl import PatternRule
@@ -224,29 +224,33 @@ def partition(model_path: Path, settings: PartitionSettings) -> PartitionOutcome
     job = _PartitionJob(model_path, settings)
     model = job.open()
     if settings.prepare:
-        model = job.model = job.prepare(model)
+        model = job.prepare(frozenset())
     job.say("loading rules")
     tried, files = load_rules(settings, model)
     job.protect(model, files)
     expected = parse_expectations(settings.expect, tried)
-    measured: dict[int, Measuring] = {}
 
-    def make(left: Left) -> Attempt[PartitionOutcome]:
+    def make(left: Left) -> _Outlined:
+        if settings.prepare and left:
+            job.prepare(left)
         outlined = _outline_matches(job.unedited(), tried, job, settings, left)
         if settings.merge:
             outlined = _merged(tried, outlined, job, settings, left)
-        measured[id(outlined.model)] = outlined.measuring
-        return Attempt(outlined.model, outlined.outcome, outlined.steps)
+        return replace(outlined, steps=[*job.steps, *outlined.steps])
 
-    def finish(attempt: Attempt[PartitionOutcome]) -> PartitionOutcome:
-        model, outcome, _ = attempt
+    def finish(outlined: _Outlined) -> PartitionOutcome:
+        model, outcome = outlined.model, outlined.outcome
         judged = judge_expectations(expected, outcome.counts)
         delivery = job.finish(
             model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
         )
-        coverage = measured[id(model)].coverage(delivery.verification)
-        outcome = replace(outcome, expected=judged, delivery=delivery, coverage=coverage)
-        outcome = replace(outcome, notes=(*outcome.notes, *losses(model, in_calls=True)))
+        outcome = replace(
+            outcome,
+            expected=judged,
+            delivery=delivery,
+            coverage=outlined.measuring.coverage(delivery.verification),
+            notes=(*outcome.notes, *losses(model, in_calls=True)),
+        )
         if job.preparation is None:
             return outcome
         return replace(outcome, prepared=job.preparation, nodes=(job.nodes, outcome.nodes[1]))
@@ -262,32 +266,49 @@ class _PartitionJob(WriteJob):
             of the file.
         preparation: What was rewritten; None if nothing was to be.
         nodes: How many nodes the main graph of the file has.
+        steps: What was rewritten, as what can be left out.
     """
 
     prepared: Model | None = None
     preparation: Preparation | None = None
     nodes: int = 0
+    steps: Sequence[Undoable] = ()
 
-    def prepare(self, model: Model) -> Model:
-        """Rewrite *model* by the shipped catalogue; return it as a file would hold it."""
-        from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # only to prepare
+    def prepare(self, left: Left) -> Model:
+        """Rewrite the model by the shipped catalogue; return it as a file would hold it.
 
+        Args:
+            left: What made an earlier result fail.
+        """
+        from dplcli.passes.rewrite import (  # noqa: PLC0415  # only to prepare
+            RestrictingObserver,
+            Restriction,
+            rewrite,
+        )
+
+        self.prepared = None
+        model = self.unedited()
         self.say("preparing")
         rules, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
         self.nodes, before = model.graph.computing_count, model.computing_count
-        done = rewrite(model, rules)
+        observer = RestrictingObserver(skip=[Restriction(*each) for each in left])
+        done = rewrite(model, rules, observer)
         counts = {rule: count for rule, count in done.counts.items() if count}
         self.preparation = Preparation(counts, done.rounds, (before, model.computing_count))
-        if not is_modified(model):
-            return model
-        self.prepared = model
-        prepared = as_written(model)
-        prepared.notes = [*model.notes, *losses(model)]
-        return prepared
+        self.steps = [Undoable(e.rule, e.root.label, e.values) for e in done.applications]
+        if is_modified(model):
+            self.prepared = model
+            self.model = self.load()
+        self._is_edited = False
+        return self.model
 
     def load(self) -> Model:
         """Read the model as it is before anything is outlined."""
-        return super().load() if self.prepared is None else as_written(self.prepared)
+        if self.prepared is None:
+            return super().load()
+        model = as_written(self.prepared)
+        model.notes = [*self.prepared.notes, *losses(self.prepared)]
+        return model
 
     def check(self, written: Path) -> Delivery:
         """Judge the result against the file; prove that calls stand for the prepared nodes."""
@@ -302,20 +323,15 @@ class _PartitionJob(WriteJob):
         return doubted(delivery, "what calls stand for is not proved by structure", unproved)
 
 
-class _Outlined(NamedTuple):
+@dataclass(frozen=True)
+class _Outlined(Attempt[PartitionOutcome]):
     """A model whose matches are outlined.
 
     Attributes:
-        model: It.
-        outcome: What was done.
         measuring: What will be measured.
-        steps: The partitions as what can be left out, then the regions.
     """
 
-    model: Model
-    outcome: PartitionOutcome
     measuring: Measuring
-    steps: Sequence[Undoable]
 
 
 def _merged(
@@ -347,7 +363,8 @@ def _merged(
             for r in regions
             if r.members
         ]
-        outlined = outlined._replace(
+        outlined = replace(
+            outlined,
             outcome=replace(outcome, regions=tuple(regions), nodes=nodes),
             steps=[*outlined.steps, *steps],
         )
@@ -409,7 +426,7 @@ def _outline_matches(  # noqa: PLR0913, PLR0917  # what is outlined, and what is
         is_sorted=is_sorted,
         hints=hints,
     )
-    return _Outlined(model, outcome, measuring, steps)
+    return _Outlined(model, outcome, steps, measuring)
 
 
 def _step(match: Match) -> Undoable:

@@ -357,6 +357,7 @@ class _RewriteJob(WriteJob):
         super().__init__(path, settings)
         self.settings = settings
         self.steps: StepVerifier | None = None
+        self._runnable = RunnableOnly()
         if not settings.dry_run:
             check_output(path, self.output, in_place=settings.in_place)
 
@@ -402,7 +403,7 @@ class _RewriteJob(WriteJob):
         if trace is not None:
             trace.turns.clear()  # of an attempt that failed
         if self.settings.verify and not self.settings.provider:
-            watchers.append(RunnableOnly())
+            watchers.append(self._runnable)
         if self.settings.verify_each:
             self.steps = StepVerifier(self, self.model)
             self.steps.begin()

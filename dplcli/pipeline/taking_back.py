@@ -12,10 +12,11 @@ by halving. A rule that fails three times is left out everywhere.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from dplcli.errors import VerificationError
 from dplcli.ir.traversal import captured_values
 from dplcli.onnx_io import load_model
 from dplcli.outcomes import TakenBack, WrittenOutcome
@@ -79,7 +80,8 @@ def names_of(values: Iterable[Value]) -> frozenset[str]:
     return frozenset(value.name for value in values)
 
 
-class Attempt(NamedTuple, Generic[Outcome]):
+@dataclass(frozen=True)
+class Attempt(Generic[Outcome]):
     """A model that was edited.
 
     Attributes:
@@ -93,10 +95,11 @@ class Attempt(NamedTuple, Generic[Outcome]):
     steps: Sequence[Undoable]
 
 
+Made = TypeVar("Made", bound=Attempt[Any])
+
+
 def keep_what_holds(
-    job: WriteJob,
-    make: Callable[[Left], Attempt[Outcome]],
-    finish: Callable[[Attempt[Outcome]], Outcome],
+    job: WriteJob, make: Callable[[Left], Made], finish: Callable[[Made], Outcome]
 ) -> Outcome:
     """Edit a model and write it; where the check says no, take back what fails.
 
@@ -122,14 +125,14 @@ def keep_what_holds(
     return replace(outcome, delivery=delivery, taken_back=tuple(search.taken.values()))
 
 
-class _Search(Generic[Outcome]):
+class _Search:
     """Finds the steps that make a result fail.
 
     Attributes:
         taken: What was taken back, and why.
     """
 
-    def __init__(self, job: WriteJob, make: Callable[[Left], Attempt[Outcome]]) -> None:
+    def __init__(self, job: WriteJob, make: Callable[[Left], Attempt[Any]]) -> None:
         self._job, self._make = job, make
         self._sought: list[str] = []  # the rules that were found where no place said where to look
         self._rounds = self._trials = 0
@@ -140,7 +143,7 @@ class _Search(Generic[Outcome]):
         """What is left out."""
         return frozenset(self.taken)
 
-    def may_help(self, attempt: Attempt[Outcome], delivery: Delivery) -> bool:
+    def may_help(self, attempt: Attempt[Any], delivery: Delivery) -> bool:
         """Tell whether leaving something out may make a result sound."""
         is_over = self._rounds >= _MOST_ROUNDS or not self._job.takes_back
         if delivery.is_sound or is_over or not attempt.steps:
@@ -152,7 +155,7 @@ class _Search(Generic[Outcome]):
         says_no = verification is None or verification.verdict == "different"
         return says_no and len(self._sought) < _MOST_SOUGHT
 
-    def take_back(self, attempt: Attempt[Outcome], delivery: Delivery) -> None:
+    def take_back(self, attempt: Attempt[Any], delivery: Delivery) -> None:
         """Note what is to be left out, and why."""
         self._rounds += 1
         reason = _reason(delivery)
@@ -175,14 +178,14 @@ class _Search(Generic[Outcome]):
     def _original(self) -> Model:
         return load_model(self._job.path)
 
-    def _leading_to(self, place: Junction, attempt: Attempt[Outcome]) -> list[Undoable]:
+    def _leading_to(self, place: Junction, attempt: Attempt[Any]) -> list[Undoable]:
         """Return the steps that changed what lies between a place and the values before it."""
         ours = _made_between(self._original, place.original, place.agreed.keys())
         theirs = _made_between(attempt.model, place.candidate, {*place.agreed.values()})
         names = ours | theirs
         return [step for step in attempt.steps if not step.values.isdisjoint(names)]
 
-    def _first_of(self, attempt: Attempt[Outcome], suspects: Sequence[Undoable]) -> Undoable:
+    def _first_of(self, attempt: Attempt[Any], suspects: Sequence[Undoable]) -> Undoable:
         """Return the first of some steps with which a result fails, those after it left out.
 
         In all there are as many trials as it takes to find two of them among all steps; then it is
@@ -195,11 +198,17 @@ class _Search(Generic[Outcome]):
             self._trials += 1
             self._job.say(f"trying {middle:,} of {len(suspects):,} steps")
             others = {step.key for step in suspects[middle:]}
-            if self._job.is_sound(self._make(self.left | others).model):
+            if self._is_sound(self._make(self.left | others)):
                 sound = middle
             else:
                 unsound = middle
         return suspects[unsound - 1]
+
+    def _is_sound(self, attempt: Attempt[Any]) -> bool:
+        try:
+            return not self._job.try_out(attempt.model)[0]
+        except VerificationError:  # no verdict is no yes
+            return False
 
     def _note(self, found: Mapping[Undoable, str]) -> None:
         for step, reason in found.items():
@@ -218,10 +227,9 @@ def _places(delivery: Delivery) -> tuple[Junction, ...]:
 
 
 def _reason(delivery: Delivery) -> str:
-    if delivery.objection:
-        return f"onnx.checker refuses the result: {delivery.objection}"
-    verification = delivery.verification
-    return next(iter(verification.objections), verification.complaint) if verification else ""
+    """Say what the check objects to first."""
+    objections = () if delivery.verification is None else delivery.verification.objections
+    return next(iter(objections), delivery.complaint)
 
 
 def _made_between(model: Model, end: str, agreed: Collection[str]) -> set[str]:

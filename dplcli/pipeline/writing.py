@@ -96,16 +96,21 @@ class WriteJob:
         self._is_edited = True
         return self.model
 
-    def is_sound(self, model: Model) -> bool:
-        """Tell whether an edited model passes its check; nothing is written."""
-        if graph_objection(model):
-            return False
+    def try_out(self, model: Model) -> tuple[str, Delivery]:
+        """Check an edited model; write nothing.
+
+        Returns:
+            Why it is not sound, "" if it is, and what the check said.
+
+        Raises:
+            DplError: No verdict can be reached.
+        """
+        if broken := graph_objection(model):
+            return broken, Delivery()
         how = self.writing.external_data
         with staged(model, self.output, external_data=how) as written:
-            try:
-                return self.check(written.path).is_sound
-            except VerificationError:
-                return False
+            delivery = self.check(written.path)
+        return delivery.complaint, delivery
 
     def begin(self, *, will_run: bool) -> None:
         """Say that the model is read; start the process that will run it, if one will."""
@@ -353,20 +358,7 @@ class StepVerifier(RewriteObserver):
 
     def _check(self, rule: str) -> None:
         """Check the model as *rule* left it in this round."""
-        reason = graph_objection(self.model)
-        if not reason:
-            how = self.job.writing.external_data
-            with staged(self.model, self.job.output, external_data=how) as written:
-                self.delivery = self.job.check(written.path)
-            if self.delivery.objection:
-                reason = f"onnx.checker refuses the result: {self.delivery.objection}"
-            elif not self.delivery.is_sound:
-                verification = self.delivery.verification
-                reason = (
-                    verification.complaint
-                    if verification is not None
-                    else "the result is not sound"
-                )
+        reason, self.delivery = self.job.try_out(self.model)
         if reason:
             done = tuple(self._applications)
             self.broken = BrokenTurn(rule, self._round, done, reason, self.delivery)

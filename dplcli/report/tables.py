@@ -638,10 +638,8 @@ def delivered(written: Delivery, *, is_changed: bool) -> list[Part]:
 def check_failure(written: Delivery) -> list[str]:
     """Say why the check refuses the result; nothing if it does not."""
     if written.objection:
-        found = f"onnx.checker refuses the result: {written.objection}"
-        return [f"{found}; mend the rule that made this, which dpl bisect finds"]
-    said = "" if written.verification is None else written.verification.complaint
-    return [said] if said else []
+        return [f"{written.complaint}; mend the rule that made this, which dpl bisect finds"]
+    return [written.complaint] if written.complaint else []
 
 
 NOTHING_WRITTEN = "nothing was written"

@@ -162,6 +162,23 @@ def test_a_call_that_onnxruntime_does_not_load(dpl: Dpl, folder: Path, save: Sav
     onnx.checker.check_model(folder / "out.onnx", full_check=True)
 
 
+def test_what_prepare_did(
+    dpl: Dpl, folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is prepared again without it; partitions stay."""
+    save(NET)
+    rules(folder, TO_MUL, WRONG)
+    prepare = folder / "prepare.yaml"
+    (folder / "rules.yaml").rename(prepare)
+    monkeypatch.setattr("dplcli.pipeline.partitioning.shipped_catalog", lambda _name: prepare)
+    named = rules(folder, "{name: relu, pattern: Relu(x)}", kind="patterns")
+    answer = dpl("partition", "m.onnx", *named, *OUT, "--prepare", "--json", "r.json")
+
+    assert answer.code == 0, answer.err
+    assert taken(folder) == [("wrong", "n")]
+    assert ops(folder / "out.onnx") == ["Mul", "Neg", "Mul", "relu"]
+
+
 def test_a_blind_check_takes_nothing_back(dpl: Dpl, folder: Path, save: Save) -> None:
     """It is blind with and without what was done."""
     save("g (float[2] x) => (float[2] y) { s = Add (x, x)  z = Sub (s, s)  y = Exp (z) }")
