@@ -882,7 +882,7 @@ def inline(
     model: Model,
     functions: Iterable[Function],
     only: Collection[Node] | None = None,
-    stays: Callable[[Node], str] = lambda _: "",
+    stays: Callable[[Function, Node], str] = lambda _function, _call: "",
 ) -> Inlining:
     """Replace calls of *functions* by their bodies, and take out functions left without calls.
 
@@ -890,7 +890,7 @@ def inline(
         model: The model to edit; without such calls or functions it is left as it is.
         functions: What to inline.
         only: The calls to replace; None for all, those in the bodies included.
-        stays: Says of a call why it stays, if it does.
+        stays: Says of a function and its call why this stays, if it does.
 
     Raises:
         PassError: A function calls itself, or the model would become too large.
@@ -920,7 +920,7 @@ class _Worker:
     chosen: Collection[Function]
     only: Collection[Node] | None
     result: Inlining
-    stays: Callable[[Node], str]
+    stays: Callable[[Function, Node], str]
     refused: set[Node] = field(default_factory=set)
     restored: set[Node] = field(default_factory=set)
     scopes: dict[Graph, str] = field(default_factory=dict)
@@ -966,7 +966,7 @@ class _Worker:
         self, call: Node, function: Function, record: CallRecord | None, names: InlinedNames
     ) -> None:
         reason = (
-            self.stays(call)
+            self.stays(function, call)
             or _object_to_arity(call, function)
             or _object_to_omitted(call, function)
             or _object_to_opsets(call, function)

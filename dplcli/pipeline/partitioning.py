@@ -84,8 +84,8 @@ def inline(model_path: Path, settings: InlineSettings) -> InlineOutcome:
         before, is_sorted = model.graph.computing_count, is_modified(model)
         job.say("inlining")
 
-        def stays(call: Node) -> str:
-            is_left = is_left_out(f"{call.domain}.{call.op_type}", call.first_output, left)
+        def stays(function: Function, call: Node) -> str:
+            is_left = is_left_out(function.qualified_name, call.first_output, left)
             return FAILED if is_left else ""
 
         inlining = inline_functions(model, functions, only, stays)

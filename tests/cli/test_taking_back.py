@@ -1,6 +1,8 @@
 """What fails the check is taken back and named; the rest is written."""
 
 import json
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -8,6 +10,8 @@ import onnxruntime as ort
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplemented_
 
+from dplcli.outcomes import Delivery
+from dplcli.pipeline.writing import WriteJob
 from tests.cli.support import Dpl, Save, contents
 
 NET = """g (float[N, 2] x) => (float[N, 2] y) {
@@ -17,6 +21,8 @@ TO_MUL = "{name: to_mul, pattern: 'Add(x, x)', replacement: 'Mul(x, 2.0)'}"
 WRONG = "{name: wrong, pattern: 'Neg(x)', replacement: 'Abs(x)'}"
 UNKNOWN = "{name: unknown, pattern: 'Relu(x)', replacement: 'nobody.Relu(x)'}"
 OUT = ("-o", "out.onnx")
+
+Refuse = Callable[[Callable[[onnx.ModelProto], bool]], None]
 
 
 def rules(folder: Path, *texts: str, kind: str = "rewrites") -> tuple[str, ...]:
@@ -219,3 +225,72 @@ def test_an_operator_without_a_kernel_is_not_made(
     answer = dpl("rewrite", "m.onnx", *named, "-o", "unchecked.onnx", "--no-verify")
     assert answer.code == 0
     assert ops(folder / "unchecked.onnx") == ["Swish"]
+
+
+# Where the check itself would say yes: a check that refuses what it is told to.
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
+    """Return a function that makes the check refuse some results."""
+
+    def set_up(is_wrong: Callable[[onnx.ModelProto], bool]) -> None:
+        def check(_job: WriteJob, written: Path) -> Delivery:
+            return Delivery(objection="no" if is_wrong(onnx.load(written)) else "")
+
+        monkeypatch.setattr(WriteJob, "check", check)
+
+    return set_up
+
+
+CALLS = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+g (float[2] x) => (float[2] y) { a = own.f (x)  b = own.g (a)  c = own.f (b)  y = Abs (c) }
+<domain: "own", opset_import: ["" : 17]> f (x) => (y) { y = Neg (x) }
+<domain: "own", opset_import: ["" : 17]> g (x) => (y) { y = Tanh (x) }"""
+
+
+def test_an_inlined_call(dpl: Dpl, folder: Path, refuse: Refuse) -> None:
+    """It stays a call, and is listed among those."""
+    onnx.save(onnx.parser.parse_model(CALLS), folder / "m.onnx")
+    refuse(lambda model: any(node.op_type == "Tanh" for node in model.graph.node))
+    answer = dpl("inline", "m.onnx", "--all-functions", *OUT, "--json", "r.json")
+
+    assert answer.code == 0, answer.err
+    assert taken(folder) == [("own::g", "b")]
+    assert ops(folder / "out.onnx") == ["Neg", "g", "Neg", "Abs"]
+    (refused,) = json.loads((folder / "r.json").read_text())["refused"]
+    assert refused["reason"] == "with it, the result failed its check"
+
+
+def test_a_region_falls_back_to_its_calls(
+    dpl: Dpl, folder: Path, save: Save, refuse: Refuse
+) -> None:
+    """The partitions stay as they are without --merge."""
+    save("g (float[2] x) => (float[2] y) { a = Relu (x)  b = Tanh (a)  y = Abs (b) }")
+    named = rules(
+        folder, "{name: relu, pattern: Relu(x)}", "{name: tanh, pattern: Tanh(x)}", kind="patterns"
+    )
+    refuse(lambda model: any(function.name == "region" for function in model.functions))
+    answer = dpl("partition", "m.onnx", *named, "--merge", *OUT, "--json", "r.json")
+
+    assert answer.code == 0, answer.err
+    assert taken(folder) == [("t.region", "b")]
+    assert ops(folder / "out.onnx") == ["relu", "tanh", "Abs"]
+
+
+def test_a_kind_of_block(dpl: Dpl, folder: Path, save: Save, refuse: Refuse) -> None:
+    """All blocks of it stay; other kinds are outlined."""
+    one = "{i}a = Neg ({i})  {i}b = Exp ({i}a)  {i}c = Cos ({i}b)  {o} = Abs ({i}c)"
+    two = "{i}a = Relu ({i})  {i}b = Tanh ({i}a)  {i}c = Erf ({i}b)  {o} = Sin ({i}c)"
+    names = pairwise("xpqrsty")
+    body = "  ".join(
+        text.format(i=i, o=o) for text, (i, o) in zip([one] * 3 + [two] * 3, names, strict=True)
+    )
+    save(f"g (float[2] x) => (float[2] y) {{ {body} }}")
+    refuse(lambda model: any(node.op_type == "Tanh" for f in model.functions for node in f.node))
+    answer = dpl("repeat", "m.onnx", *OUT, "--json", "r.json")
+
+    assert answer.code == 0, answer.err
+    assert [rule for rule, _ in taken(folder)] == ["block"]
+    assert ops(folder / "out.onnx").count("Tanh") == 3
+    assert "Neg" not in ops(folder / "out.onnx")
