@@ -137,7 +137,7 @@ def _model_digest(path: Path, *, reads: bool) -> str:
     names = _external_names(path) if known is None else known["names"]
     if known is None:
         keep_answer(f"external-{own}", {"names": names})
-    folder = path.parent.resolve()
+    folder = resolved(path.parent)
     return _joined([own, *([name, digest_of(folder / name)] for name in names)])
 
 

@@ -247,7 +247,7 @@ def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
     if not own:
         return [*named, *source.target]
     top = Path(os.path.commonpath([path.parent for path in own]))
-    needed = {path.resolve() for path in files_named(map(str, own))}
+    needed = set(map(resolved, files_named(map(str, own))))
     brought = [path for path in sorted(needed) if path.is_relative_to(top)]
     for path in brought:
         target = folder / "rules" / path.relative_to(top)

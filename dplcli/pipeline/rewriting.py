@@ -12,29 +12,40 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.finding import find_catalog
 from dplcli.catalog.python import installed_catalogs
+from dplcli.dpl.replacement import DraftConstant, DraftNode
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
 from dplcli.files import exists, resolved
+from dplcli.ir import Value
 from dplcli.ir.model import RULE_KEY
 from dplcli.onnx_io import data_used, is_modified, load_model, losses, paused_gc, written_size
 from dplcli.outcomes import Delivery, RewriteOutcome
-from dplcli.passes.rewrite import RestrictingObserver, Restriction, Rewriting, list_nodes, replay
+from dplcli.passes.rewrite import (
+    RestrictingObserver,
+    Restriction,
+    RewriteObserver,
+    Rewriting,
+    list_nodes,
+    replay,
+)
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
-from dplcli.pipeline.runnable import RunnableOnly
 from dplcli.pipeline.taking_back import Attempt, Undoable, is_left_out, keep_what_holds
 from dplcli.pipeline.writing import StepVerifier, WriteJob, check_output, write_text
 from dplcli.settings import RuleSettings
+from dplcli.verify.runnable import KernelAnswers, KernelQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dplcli.catalog.plan import Plan
     from dplcli.dpl import RewriteRule
+    from dplcli.dpl.replacement import Draft
+    from dplcli.dpl.rule import Match
     from dplcli.ir import Model, Node
-    from dplcli.passes.rewrite import Application, RewriteObserver, Trace
+    from dplcli.passes.rewrite import Application, Trace
     from dplcli.pipeline.taking_back import Left
     from dplcli.settings import ApplySettings, RewriteSettings
 
@@ -112,6 +123,50 @@ def sha256_of(path: Path) -> str:
     """Return the hash of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# What rules may make: what the installed onnxruntime runs.
+
+
+class RunnableOnly(RewriteObserver):
+    """Refuses replacements with an operator that the installed onnxruntime has no kernel for."""
+
+    def __init__(self) -> None:
+        self._kernels = KernelAnswers()
+
+    def objection(self, match: Match, draft: Draft) -> str:
+        """Ask for each operator that the match does not have."""
+        known = {(node.domain, node.op_type) for node in match.nodes}
+        imports = match.root.graph.opset_imports
+        for part in draft.parts:
+            if not isinstance(part, DraftNode) or part.function or part.copied:
+                continue
+            if (part.domain, part.op_type) in known:
+                continue
+            opset, dtypes = imports.get(part.domain, part.version), _dtypes_of(part, match)
+            asked = KernelQuestion(
+                part.domain, part.op_type, opset, dtypes, part.attributes, part.output_count
+            )
+            if self._kernels.lacks(asked):
+                name = f"{part.domain}.{part.op_type}" if part.domain else part.op_type
+                return f"the installed onnxruntime has no kernel for {name} at opset {opset}"
+        return ""
+
+
+def _dtypes_of(part: DraftNode, match: Match) -> list[str]:
+    """Return the element types of what a node to be reads; what is not known is as the rest."""
+    known: list[str | None] = []
+    for operand in part.inputs:
+        if isinstance(operand, Value):
+            kind = operand.known_type()
+            known.append(None if kind is None else kind.dtype)
+        elif isinstance(operand, DraftConstant):
+            known.append(operand.tensor.dtype)
+        else:
+            known.append(None if operand is not None else "")
+    made = [kind.dtype for value in match.outputs if (kind := value.known_type()) is not None]
+    rest = next(filter(None, [*known, *made]), "float32")
+    return [rest if dtype is None else dtype for dtype in known]
 
 
 # Where rules may be tried: ``RULE``, ``RULE@NODE`` or ``@NODE``, as users write it.

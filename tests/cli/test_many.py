@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -302,6 +303,21 @@ def test_resume_sees_the_code_that_catalogues_name(
     assert counts() == [*third, all_before]
 
 
+def in_a_process(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, to its end."""
+    return subprocess.run(  # noqa: S603  # ours
+        command,
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
 @pytest.mark.long
 def test_what_a_killed_process_left_goes_at_the_end(folder: Path) -> None:
     """The one that started it takes it away, and so does the next run."""
@@ -314,15 +330,7 @@ def test_what_a_killed_process_left_goes_at_the_end(folder: Path) -> None:
     command = [sys.executable, "-m", "dplcli", "partition", "models/*.onnx", *words]
     environment = os.environ | {"PYTHONPATH": f"{inside}{os.pathsep}{ROOT}"}
     (inside / "sitecustomize.py").write_text("import killing\n")
-    done = subprocess.run(  # noqa: S603  # ours
-        command,
-        cwd=folder,
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = in_a_process(command, folder, environment)
     assert done.returncode == 2
     assert "the process that worked on it died" in done.stderr
     assert list(contents(folder / "out")) == ["m1.onnx"]
@@ -407,15 +415,7 @@ def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
     assert len({content for name, content in left.items() if name.endswith(".onnx")}) == 1
     assert all(not name.startswith(".") for name in left)
 
-    done = subprocess.run(  # noqa: S603  # ours
-        command,
-        cwd=folder,
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = in_a_process(command, folder, environment)
 
     assert done.returncode == 0
     before = int(done.stderr.split()[1])
