@@ -327,6 +327,7 @@ class Side:
         given: Numbers of the inputs that have a partner.
         outer: Numbers a value of a graph around this one.
         tag: Tells the two sides apart, for values that are never equal.
+        skips_copies: Whether what an Identity gives has the number of what it reads.
         nodes: Its nodes in order, those that only hold a constant left out.
         position: Where each of them stands.
         made: Their numbers, by all that they are computed from.
@@ -338,6 +339,7 @@ class Side:
     given: Mapping[Value, int]
     outer: Callable[[Value], int]
     tag: int
+    skips_copies: bool = False
 
     def __post_init__(self) -> None:
         """List the nodes and number them."""
@@ -391,6 +393,10 @@ class Side:
         numbers, reader = self.numbers, self.reader
         made_by: dict[Node, int] = {}
         for node in reader.nodes(graph):
+            source = node.inputs[0] if node.inputs else None
+            if self.skips_copies and node.op_type == "Identity" and source is not None:
+                self._values.update((output, self.number_of(source)) for output in made(node))
+                continue
             inputs = operands(node, self.number_of)
             form: Form = ("made", reader.label(node), inputs, reader.attributes(node))
             if node.subgraphs:
@@ -430,3 +436,23 @@ def input_number(numbers: Numbers, graph: Graph, place: int) -> int:
 def nowhere(numbers: Numbers, tag: int) -> Callable[[Value], int]:
     """Return a numbering of values from outside all graphs: by name, for this *tag* only."""
     return lambda value: numbers(("nowhere", tag, value.name))
+
+
+def same_structure(first: Model, second: Model) -> bool:
+    """Tell whether two main graphs return the same, whatever the names in them.
+
+    Inputs and outputs correspond by position, and Identity nodes are skipped. Functions are told by
+    their names.
+    """
+    numbers = Numbers()
+    returned = []
+    for graph in (first.graph, second.graph):
+        given = {
+            value: input_number(numbers, graph, place)
+            for place, value in enumerate(free_inputs(graph.inputs))
+        }
+        side = Side(
+            graph, ModelReader({}), numbers, given, nowhere(numbers, 0), 0, skips_copies=True
+        )
+        returned.append([side.number_of(value) for value in graph.outputs])
+    return returned[0] == returned[1]

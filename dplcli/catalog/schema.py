@@ -22,10 +22,10 @@ from dplcli.dpl.rule import (
     RESERVED_METADATA,
     ConstantsPolicy,
     EscapePolicy,
-    Exempt,
     OrderPolicy,
     RewriteEscapePolicy,
 )
+from dplcli.ir.types import Exempt
 
 Json: TypeAlias = dict[str, Any]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
-from dplcli.dpl.rule import Exempt
 from dplcli.errors import CatalogError, did_you_mean
+from dplcli.ir.types import Exempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

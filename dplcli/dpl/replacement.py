@@ -36,7 +36,7 @@ from dplcli.dpl.pattern import (
     RepeatPattern,
     is_op,
 )
-from dplcli.dpl.rule import Exempt, Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
+from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
     all_parts,
     attribute_names,
@@ -62,7 +62,7 @@ from dplcli.ir.operators import (
     schema_of,
 )
 from dplcli.ir.traversal import behind_identities, captured_values, is_read
-from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.ir.types import DTYPE_CODES, Exempt, dtype_name
 from dplcli.keys import keys
 
 if TYPE_CHECKING:

@@ -52,7 +52,6 @@ RESERVED_METADATA = frozenset({"Codegen", "PartitionedFromPattern", "dpl.nodes",
 ConstantsPolicy: TypeAlias = Literal["auto", "embed", "lift"]
 EscapePolicy: TypeAlias = Literal["refuse", "duplicate", "outputs"]
 RewriteEscapePolicy: TypeAlias = Literal["keep", "refuse"]
-Exempt: TypeAlias = Literal["nan", "inf", "zero_sign", "overflow"]
 OrderPolicy: TypeAlias = Literal["outermost", "program"]
 
 

@@ -5,7 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,10 @@ Dim: TypeAlias = int | str | None
 """One dimension: a number, a symbol, or unknown."""
 
 Shape: TypeAlias = tuple[Dim, ...]
+
+Exempt: TypeAlias = Literal["nan", "inf", "zero_sign", "overflow"]
+"""Numbers for which a rewrite may be wrong: no number, infinite, -0, and so large that what is made
+of them leaves the type."""
 
 
 _MADE_UP = "unk__"

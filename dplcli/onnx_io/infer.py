@@ -255,6 +255,20 @@ def inlined(model: ModelProto) -> ModelProto:
     return found
 
 
+def with_operator_defined(content: bytes, op_type: str) -> bytes:
+    """Put in the place of an operator's nodes the function that ONNX defines it by, if it does.
+
+    Args:
+        content: A small model.
+        op_type: A standard operator.
+    """
+    model = onnx.load_from_string(content)
+    inlined_there = onnx.inliner.inline_selected_functions(
+        model, [("", op_type)], inline_schema_functions=True
+    )
+    return bytes(inlined_there.SerializeToString())
+
+
 def write_defaults(model: ModelProto) -> None:
     """Write into calls what functions take for granted: onnx's inliner does not look there.
 

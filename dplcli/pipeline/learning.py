@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dplcli.analysis.numbering import is_commutative
+from dplcli.analysis.numbering import is_commutative, same_structure
 from dplcli.analysis.pairing import find_differences
 from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.lint import lint
@@ -60,7 +60,6 @@ from dplcli.pipeline.proving import (
     DEFAULT_TRIALS,
     Trier,
     exemption_of,
-    same_structure,
     unknown_operator,
 )
 from dplcli.pipeline.writing import check_result, say_nothing

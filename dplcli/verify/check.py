@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dplcli.errors import UsageError, did_you_mean
-from dplcli.ir.types import summands
+from dplcli.ir.types import Exempt, summands
 
 # What somebody asks of the inputs: values from elsewhere, ranges, shapes.
 
@@ -288,6 +288,20 @@ class Whole:
     rounds: bool
 
 
+@dataclass(frozen=True)
+class OfRule:
+    """The models are a rule's graph before and after: what it means counts, not how it rounds.
+
+    What both give alike in float64 is the same then, and float64 needs to be as exact as float32
+    alone, since attributes are.
+
+    Attributes:
+        excused: For which numbers the rule may be wrong.
+    """
+
+    excused: frozenset[Exempt] = frozenset()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """How to compare two models.
@@ -311,6 +325,7 @@ class Check:
         strict: Whether it is a difference, too, if only what is drawn tells and the original gives
             NaN, an infinity or -0 there.
         whole: What the models are parts of; None if they are whole.
+        of_rule: What is tried if they are a rule's graph; None for models of somebody's.
         max_memory: How many gigabytes a run may take; models that need more run in blocks. None for
             a part of the memory that is free.
 
@@ -332,6 +347,7 @@ class Check:
     execution: Execution = PLAIN
     strict: bool = False
     whole: Whole | None = None
+    of_rule: OfRule | None = None
     max_memory: float | None = None
 
     def __post_init__(self) -> None:

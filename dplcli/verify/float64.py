@@ -237,6 +237,7 @@ class Exact:
         *,
         is_joined: bool,
         moves: bool,
+        rounds_freely: bool = False,
     ) -> str:
         """Say why a place gives something else; "" if it does not.
 
@@ -247,6 +248,7 @@ class Exact:
             reason: Why these are too far apart for a thousand roundings; "" if they are not.
             is_joined: Whether another place failed on the way: then no tolerance excuses anything.
             moves: Whether the two hold other constants, which may be rounded, too.
+            rounds_freely: Whether the candidate may round as far as it likes.
         """
         is_finite = np.isfinite(expected)
         if not is_finite.all() and is_finite.any():  # nothing is compared where it is not
@@ -258,6 +260,7 @@ class Exact:
                 reason,
                 is_joined=is_joined,
                 moves=moves,
+                rounds_freely=rounds_freely,
             )
         if not all(np.isfinite(values).all() for values in (*vars(self).values(), expected, given)):
             return reason
@@ -265,7 +268,7 @@ class Exact:
         least = unit * scale
         rounded, sensitivity = apart_of(expected, self.ours), apart_of(self.moved, self.ours)
         is_meant = apart_of(self.theirs, self.ours) <= _EXACT * scale
-        if is_meant and apart_of(given, self.theirs) <= _EVALUATED * least:
+        if is_meant and (rounds_freely or apart_of(given, self.theirs) <= _EVALUATED * least):
             return ""  # it is the original that is rounded
         if rounded > max(_EVALUATED * (sensitivity + least), _MEANT * scale):
             return reason
@@ -279,7 +282,7 @@ class Exact:
             return f"computed in float64, it is up to {apart:.3g} off{share}"
         usual = max(rounded, sensitivity, least)
         further = apart_of(given, self.theirs)
-        if (reason or is_joined) and further > TOO_COARSE * usual:
+        if (reason or is_joined) and further > TOO_COARSE * usual and not rounds_freely:
             if not usual:
                 return f"it is rounded, and the original is exact; {reason}"
             times = f"{further / usual:.0f} times as far as in the original"

@@ -34,6 +34,7 @@ from dplcli.verify.values import Leaf, StoppedError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dplcli.ir.types import Exempt
     from dplcli.verify.cuts import CutModels, Place
     from dplcli.verify.experiment import Experiment, Feeding
     from dplcli.verify.layers import Pair
@@ -176,6 +177,7 @@ class Record:
         wider: What was drawn for instead, if it differs on values that cannot be there.
         rounding: How far it is off, in units in the last place.
         note: What is to be said though it is no difference.
+        odd: For which numbers it differs though that is no difference.
         is_excused: Whether its last difference was excused by the original's own last bits.
         untried: A smaller size that it was not fed with, for want of time.
         shown: How many elements would have moved if what differs inside were luck.
@@ -194,6 +196,7 @@ class Record:
     wider: Place | None = None
     rounding: float | None = None
     note: str = ""
+    odd: set[Exempt] = field(default_factory=set)
     is_excused: bool = False
     shown: int = 0
     untried: str = ""
@@ -236,6 +239,7 @@ class Judgement:
                 reason,
                 is_joined=record.is_joined,
                 moves=not (self.has_same_constants(place) or self.has_edited_constants(place)),
+                rounds_freely=self._judge.settings.of_rule is not None,
             )
         elif record.is_joined and not place.hides and not record.is_guessed:
             again = self.compared(place, feeding, given, FEW)
@@ -400,6 +404,8 @@ class Judgement:
         name = place.pair.original
         maker = self._models.ours.nodes[self._models.ours.makers[name]]
         coarsest = self._coarsest(place, feeding)
+        if coarsest == "float64" and self._judge.settings.of_rule is not None:
+            coarsest = "float32"
         ranges = self._models.ranges[0]
         rounds = maker.op_type == "Cast" and not (
             ranges.is_whole(maker.input[0]) or ranges.is_integral(maker.input[0])

@@ -27,6 +27,7 @@ all bits: else a difference could hide behind the tolerance of a longer way.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 from itertools import product
@@ -42,7 +43,13 @@ from dplcli.diff.sentences import sentences
 from dplcli.ir.operators import BOUNDING, NEVER_EMPTY, WEIGHT_AXES
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify import compare
-from dplcli.verify.behaviours import beside_edits, bounds_of, edits, is_guard
+from dplcli.verify.behaviours import (
+    beside_edits,
+    bounds_of,
+    edits,
+    is_guard,
+    number_info,
+)
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.cuts import CutModels, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
@@ -76,6 +83,7 @@ from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from dplcli.ir.types import Exempt
     from dplcli.verify.compare import Judge
     from dplcli.verify.coverage import PlaceCoverage
     from dplcli.verify.draw_specs import DrawSpec
@@ -224,6 +232,8 @@ class _Places(CutModels):
             unseen=(*doubts.values(), *unseen.values()),
             changes=tuple(self._changes([*doubtful])) if doubtful else (),
             notes=tuple(noted.values()),
+            odd=self._odd(failed, seen),
+            behaviours=self._behaviours(seen),
             sights=tuple(self._sight(pair) for pair in seen if pair not in unseen),
             places=(
                 *_junctions(doubtful, every),
@@ -346,6 +356,21 @@ class _Places(CutModels):
         reached, possible = covered.count(_made_in(place))
         label = _label(self.ours, pair.original)
         return Sight(label, seen.runs, len(seen.numbers), low, high, reached, possible)
+
+    def _odd(self, failed: Mapping[Pair, Failure], seen: Sequence[Pair]) -> frozenset[Exempt]:
+        """Return the odd numbers for which places differ, whether that is excused or not."""
+        fed = next((why.fed or why.inputs for why in failed.values()), {})
+        given = oddities_of(array for array in fed.values() if isinstance(array, np.ndarray))
+        return frozenset(given.union(*(self.records[pair.candidate].odd for pair in seen)))
+
+    def _behaviours(self, pairs: Sequence[Pair]) -> dict[str, bool]:
+        """Return whether some run showed each behaviour of the operators of places."""
+        shown: dict[str, bool] = {}
+        for pair in pairs:
+            place, covered = self._covered(pair)
+            for behaviour, is_reached in covered.behaviours(_made_in(place)):
+                shown[behaviour] = is_reached or shown.get(behaviour, False)
+        return shown
 
     def _changes(self, pairs: Sequence[Pair]) -> Iterator[str]:
         """Say what the models say differently at places."""
@@ -897,8 +922,10 @@ class _Places(CutModels):
         end, record = place.pair.original, self.records[place.pair.candidate]
         expected = feeding.expected[end]
         finite = _where_finite(expected, given)
+        oddities = oddities_of(feeding.arrays(place).values())
         if not is_same(given, finite) or _has_other_zeros(expected, given):
             record.note = f"{_label(self.ours, end)} {_ODD}"
+            record.odd |= _oddly(expected, given) & (oddities | {"zero_sign"})
         record.is_moved |= not is_same(expected, finite)
         record.is_excused = (
             place.hides and not self.judgement.compared(place, feeding, finite, FEW).ok
@@ -912,8 +939,13 @@ class _Places(CutModels):
                 self.experiment.coverage[place.pair.candidate].revoke(feeding.feeds)
             record.seen.add(expected)
             return None
-        if not _is_finite(place, feeding) and not any(map(is_guard, place.nodes[0])):
+        of_rule = self._judge.settings.of_rule
+        is_finite = not oddities & {"nan", "inf"}
+        if not is_finite and (of_rule is not None or not any(map(is_guard, place.nodes[0]))):
             record.note = f"{_label(self.ours, end)} {_ODD}"
+            record.odd |= oddities
+            return None
+        if of_rule is not None and oddities & of_rule.excused:
             return None
         return replace(failure, fed=feeding.arrays(place))
 
@@ -1080,14 +1112,31 @@ def _where_finite(expected: Sequence[Leaf], given: Sequence[Leaf]) -> Sequence[L
     ]
 
 
-def _all_finite(array: Array) -> bool:
-    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+def oddities_of(arrays: Iterable[Array]) -> set[Exempt]:
+    """Return what is odd about some numbers: none, infinite, or so large that squares overflow."""
+    found: set[Exempt] = set()
+    for array in arrays:
+        if array.dtype.kind not in "fiu" or not array.size:
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            sizes = np.abs(array.astype(np.float64))
+        found |= {"nan"} if np.isnan(sizes).any() else set()
+        found |= {"inf"} if np.isinf(sizes).any() else set()
+        most = math.sqrt(float(number_info(array.dtype).max))
+        found |= {"overflow"} if (sizes[np.isfinite(sizes)] >= most).any() else set()
+    return found
 
 
-def _is_finite(place: Place, feeding: Feeding) -> bool:
-    """Tell whether a place is fed finite numbers alone."""
-    arrays = feeding.arrays(place).values()
-    return all(map(_all_finite, arrays))
+def _oddly(expected: Sequence[Leaf], given: Sequence[Leaf]) -> set[Exempt]:
+    """Return for which numbers two results differ though both are right where finite.
+
+    A number in the place of none is nobody's harm, nor is one in the place of an overflow.
+    """
+    found: set[Exempt] = set()
+    for old, new in zip(expected, given, strict=True):
+        if old.data.dtype.kind == "f" and (np.isinf(old.data) & (old.data != new.data)).any():
+            found.add("inf")
+    return found | ({"zero_sign"} if _has_other_zeros(expected, given) else set())
 
 
 def _has_other_zeros(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from dplcli.errors import counted
+from dplcli.ir.types import Exempt
 from dplcli.keys import keys
 from dplcli.verify.check import Kernels
 
@@ -161,7 +162,7 @@ class Sight:
     possible: int = 0
 
 
-@keys("... -places -case -roundings")
+@keys("... -odd -behaviours -places -case -roundings")
 @dataclass(frozen=True)
 class LocalJudgement:
     """Places where two models differ, each run by itself.
@@ -176,6 +177,9 @@ class LocalJudgement:
         changes: What the models say differently there, a sentence each.
         notes: What differs where the original gives no finite number, a sentence each; it decides
             nothing.
+        odd: The odd numbers for which some differ, if only there. It is kept in no file, nor is the
+            next.
+        behaviours: What the operators may do, in words, and whether some run showed it.
         sights: What was seen of each place that gives the same.
         places: Where to cut these out: first as closely as can be, then with what they were joined
             to. They are kept in no file, nor is the case.
@@ -191,6 +195,8 @@ class LocalJudgement:
     unseen: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    odd: frozenset[Exempt] = frozenset()
+    behaviours: Mapping[str, bool] = field(default_factory=dict)
     sights: tuple[Sight, ...] = ()
     places: tuple[Junction, ...] = ()
     case: int = 0

@@ -11,7 +11,7 @@ import pytest
 
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
-from dplcli.pipeline.proving import same_structure
+from dplcli.analysis.numbering import same_structure
 from tests.helpers import (
     check_sound,
     model_from_text,

@@ -13,7 +13,7 @@ import pytest
 
 from dplcli.dpl import RewriteRule, is_const, is_op, wildcard
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
-from dplcli.pipeline.proving import same_structure
+from dplcli.analysis.numbering import same_structure
 from tests.helpers import check_sound, model_from_text, print_model
 from tests.passes.rewriting import Rewritten, check_settled, rewrite_rule, rewritten
 

@@ -28,7 +28,7 @@ from dplcli.errors import DplError
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.rewrite import rewrite
-from dplcli.pipeline.proving import same_structure
+from dplcli.analysis.numbering import same_structure
 from tests.helpers import (
     SCHEMAS,
     check_sound,
