@@ -44,8 +44,8 @@ from dplcli.pipeline.sampling import DeadEndError, Sampler, plain_graphs
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify import Check
+from dplcli.verify.behaviours import oddities_of
 from dplcli.verify.check import REFERENCE_LEVEL, Execution, InputRequest, OfRule, Whole
-from dplcli.verify.places import oddities_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -618,7 +618,7 @@ class _Attempts:
             execution=_RUN_LIMIT,
             request=InputRequest(ranges=ranges),
             whole=Whole("float32", is_quantised) if "float64" in types else None,
-            of_rule=OfRule(self.excused),
+            of_rule=OfRule(self.excused, wraps=not self.is_of_integers),
         )
         with temporary_folder() as folder:
             paths = folder / "before.onnx", folder / "after.onnx"
@@ -653,7 +653,7 @@ class _Attempts:
         regions = result.regions
         odd = {} if regions is None else {k: w for k, w in _WORDS.items() if k in regions.odd}
         floats = (data for data in made.graph.constants.values() if data.dtype.kind == "f")
-        if not result.equivalent and self.excused & oddities_of(floats):
+        if not result.equivalent and self.excused & oddities_of(floats) - {"zero_sign"}:
             return self._objected("its constants are odd numbers, for which the rule may be wrong")
         if not result.equivalent:
             wrong = objection if worst is None else f"{worst.name}: {worst.reason}"

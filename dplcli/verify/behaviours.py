@@ -352,6 +352,23 @@ def number_info(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401  # ml_dtypes has n
     return (ml_dtypes.iinfo if is_whole_type(dtype) else ml_dtypes.finfo)(dtype)
 
 
+def oddities_of(arrays: Iterable[Array]) -> set[Exempt]:
+    """Return what is odd about some numbers: none, infinite, -0, or squares of them overflow."""
+    found: set[Exempt] = set()
+    for array in arrays:
+        if array.dtype.kind not in "fiu" or not array.size:
+            continue
+        sizes = np.abs(array.astype(np.float64))
+        kinds: dict[Exempt, Array] = {
+            "nan": np.isnan(sizes),
+            "inf": np.isinf(sizes),
+            "zero_sign": (sizes == 0) & np.signbit(array),
+            "overflow": np.isfinite(sizes) & (sizes**2 >= float(number_info(array.dtype).max)),
+        }
+        found |= {kind for kind, holds in kinds.items() if holds.any()}
+    return found
+
+
 def ends_of(dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return the ends of a type of whole numbers; of another, infinity."""
     if not is_whole_type(dtype):

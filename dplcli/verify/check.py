@@ -297,9 +297,11 @@ class OfRule:
 
     Attributes:
         excused: For which numbers the rule may be wrong.
+        wraps: Whether whole numbers may be so large that what is made of them wraps around.
     """
 
     excused: frozenset[Exempt] = frozenset()
+    wraps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,6 @@ all bits: else a difference could hide behind the tolerance of a longer way.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import replace
 from itertools import product
@@ -48,7 +47,7 @@ from dplcli.verify.behaviours import (
     bounds_of,
     edits,
     is_guard,
-    number_info,
+    oddities_of,
 )
 from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.cuts import CutModels, Place
@@ -88,7 +87,7 @@ if TYPE_CHECKING:
     from dplcli.verify.coverage import PlaceCoverage
     from dplcli.verify.draw_specs import DrawSpec
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.values import Array, Feed, ModelSource
+    from dplcli.verify.values import Feed, ModelSource
 
 _HELD = 1 << 29
 """How many bytes of the original's values are held at once; one place may need more."""
@@ -361,6 +360,7 @@ class _Places(CutModels):
         """Return the odd numbers for which places differ, whether that is excused or not."""
         fed = next((why.fed or why.inputs for why in failed.values()), {})
         given = oddities_of(array for array in fed.values() if isinstance(array, np.ndarray))
+        given.discard("zero_sign")  # many a draw has it
         return frozenset(given.union(*(self.records[pair.candidate].odd for pair in seen)))
 
     def _behaviours(self, pairs: Sequence[Pair]) -> dict[str, bool]:
@@ -925,7 +925,7 @@ class _Places(CutModels):
         oddities = oddities_of(feeding.arrays(place).values())
         if not is_same(given, finite) or _has_other_zeros(expected, given):
             record.note = f"{_label(self.ours, end)} {_ODD}"
-            record.odd |= _oddly(expected, given) & (oddities | {"zero_sign"})
+            record.odd |= _oddly(expected, given, oddities)
         record.is_moved |= not is_same(expected, finite)
         record.is_excused = (
             place.hides and not self.judgement.compared(place, feeding, finite, FEW).ok
@@ -940,12 +940,16 @@ class _Places(CutModels):
             record.seen.add(expected)
             return None
         of_rule = self._judge.settings.of_rule
-        is_finite = not oddities & {"nan", "inf"}
-        if not is_finite and (of_rule is not None or not any(map(is_guard, place.nodes[0]))):
+        infinite: set[Exempt] = oddities & {"nan", "inf"}
+        if infinite and (of_rule is not None or not any(map(is_guard, place.nodes[0]))):
             record.note = f"{_label(self.ours, end)} {_ODD}"
-            record.odd |= oddities
+            record.odd |= infinite & (of_rule.excused if of_rule else set()) or infinite
             return None
-        if of_rule is not None and oddities & of_rule.excused:
+        arrays = feeding.arrays(place).values()
+        whole = (array for array in arrays if array.dtype.kind in "iu")
+        if of_rule is not None and (
+            oddities & of_rule.excused or (of_rule.wraps and "overflow" in oddities_of(whole))
+        ):
             return None
         return replace(failure, fed=feeding.arrays(place))
 
@@ -1112,31 +1116,21 @@ def _where_finite(expected: Sequence[Leaf], given: Sequence[Leaf]) -> Sequence[L
     ]
 
 
-def oddities_of(arrays: Iterable[Array]) -> set[Exempt]:
-    """Return what is odd about some numbers: none, infinite, or so large that squares overflow."""
-    found: set[Exempt] = set()
-    for array in arrays:
-        if array.dtype.kind not in "fiu" or not array.size:
-            continue
-        with np.errstate(over="ignore", invalid="ignore"):
-            sizes = np.abs(array.astype(np.float64))
-        found |= {"nan"} if np.isnan(sizes).any() else set()
-        found |= {"inf"} if np.isinf(sizes).any() else set()
-        most = math.sqrt(float(number_info(array.dtype).max))
-        found |= {"overflow"} if (sizes[np.isfinite(sizes)] >= most).any() else set()
-    return found
-
-
-def _oddly(expected: Sequence[Leaf], given: Sequence[Leaf]) -> set[Exempt]:
-    """Return for which numbers two results differ though both are right where finite.
+def _oddly(
+    expected: Sequence[Leaf], given: Sequence[Leaf], oddities: AbstractSet[Exempt]
+) -> set[Exempt]:
+    """Return for which odd numbers a result differs where it is infinite.
 
     A number in the place of none is nobody's harm, nor is one in the place of an overflow.
     """
-    found: set[Exempt] = set()
-    for old, new in zip(expected, given, strict=True):
-        if old.data.dtype.kind == "f" and (np.isinf(old.data) & (old.data != new.data)).any():
-            found.add("inf")
-    return found | ({"zero_sign"} if _has_other_zeros(expected, given) else set())
+    is_other = any(
+        old.data.dtype.kind == "f" and (np.isinf(old.data) & (old.data != new.data)).any()
+        for old, new in zip(expected, given, strict=True)
+    )
+    kinds: tuple[Exempt, ...] = ("inf", "zero_sign")
+    return {kind for kind in kinds if is_other and kind in oddities} - (
+        {"zero_sign"} if "inf" in oddities else set()
+    )
 
 
 def _has_other_zeros(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
