@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import re
 import time
 import zlib
@@ -618,7 +619,7 @@ class _Attempts:
             execution=_RUN_LIMIT,
             request=InputRequest(ranges=ranges),
             whole=Whole("float32", is_quantised) if "float64" in types else None,
-            of_rule=OfRule(self.excused, wraps=not self.is_of_integers),
+            of_rule=OfRule(self.excused, math.inf if self.is_of_integers else _SMALL),
         )
         with temporary_folder() as folder:
             paths = folder / "before.onnx", folder / "after.onnx"

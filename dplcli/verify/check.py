@@ -297,11 +297,12 @@ class OfRule:
 
     Attributes:
         excused: For which numbers the rule may be wrong.
-        wraps: Whether whole numbers may be so large that what is made of them wraps around.
+        most_whole: The largest magnitude of whole numbers for which it has to be right: what is
+            made of larger ones may wrap around.
     """
 
     excused: frozenset[Exempt] = frozenset()
-    wraps: bool = False
+    most_whole: float = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
