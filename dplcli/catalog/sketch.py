@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.dpl.pattern import (
+    WAIVED,
     AbsentPattern,
     AndPattern,
     CallPattern,
@@ -180,6 +181,7 @@ class VariantSketch:
         open_nodes: Which nodes may have further inputs.
         assumed: By node, the attributes that it needs and the pattern does not state.
         captured: By node, the names of attributes that the pattern binds.
+        rests: By node, the name that binds all its other attributes.
         ways: Which alternatives the nodes are of, in words.
     """
 
@@ -194,6 +196,7 @@ class VariantSketch:
     open_nodes: set[int] = field(default_factory=set)
     assumed: dict[int, set[str]] = field(default_factory=dict)
     captured: dict[int, dict[str, str]] = field(default_factory=dict)
+    rests: dict[int, str] = field(default_factory=dict)
     ways: set[str] = field(default_factory=set)
 
     # -- nodes ---------------------------------------------------------------------------------
@@ -278,8 +281,8 @@ class VariantSketch:
         if part.bodies or not isinstance(choice, OpName):
             raise NoInstanceError("calls of functions and bodies of nodes are not made up")
         op_type, domain = choice.op_type, choice.domain
-        if domain:
-            raise NoInstanceError(f"operators of {domain} are not made up")
+        if domain and not self.schemas.versions(op_type, domain):
+            raise NoInstanceError(f"nothing is known of {domain}.{op_type}")
         stated = self._read_by_name(op_type, part, args)
         versions = list(self.schemas.versions(op_type, domain))
         while versions and len(args) < versions[-1].min_inputs:
@@ -289,6 +292,8 @@ class VariantSketch:
         attributes = dict(_REQUIRED.get(op_type, {})) | stated
         self.assumed[len(self.nodes)] = attributes.keys() - stated
         self.captured[len(self.nodes)] = dict(part.captures)
+        if part.attributes_name not in {"", WAIVED}:
+            self.rests[len(self.nodes)] = part.attributes_name
         count = 1 + len(part.output_names)
         if op_type == "Split" and len(args) == 1:  # a wrong number would crash onnx's inference
             parts = attributes.setdefault("num_outputs", _MOST_OUTPUTS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dplcli.version import version_of
 
@@ -45,6 +46,16 @@ def installed_operators() -> dict[str, frozenset[str]]:
             known = found.get(schema.name, frozenset[str]())
             found[schema.name] = known.union(schema.attributes)
     return found
+
+
+@cache
+def runtime_schemas() -> dict[str, Any]:
+    """Ask onnxruntime for its own schema of each operator: it has most of what onnx's have."""
+    from onnxruntime.capi import (  # noqa: PLC0415  # slow to load
+        onnxruntime_pybind11_state as state,
+    )
+
+    return {s.name: s for s in state.get_all_operator_schema() if s.domain == CONTRIB}
 
 
 def written_operators() -> dict[str, frozenset[str]]:

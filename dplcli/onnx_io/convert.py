@@ -44,7 +44,12 @@ from dplcli.ir import (
 )
 from dplcli.ir.model import NO_REMARKS
 from dplcli.ir.types import CHUNK, DTYPE_CODES, PLAIN_KINDS, bits_of, dtype_name, shared_type
-from dplcli.onnx_io.contrib import CONTRIB, IN_STANDARD_DOMAIN, contrib_operators
+from dplcli.onnx_io.contrib import (
+    CONTRIB,
+    IN_STANDARD_DOMAIN,
+    contrib_operators,
+    runtime_schemas,
+)
 from dplcli.onnx_io.parts import fields
 
 if TYPE_CHECKING:
@@ -587,7 +592,6 @@ def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's fie
 
 
 _VARIADIC = 2**31 - 1
-_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 _INDEX_TYPES = {"tensor(int64)", "tensor(int32)"}
 
 
@@ -647,12 +651,34 @@ class OnnxSchemas:
         return frozenset().union(*(v.attributes for v in versions)) if versions else None
 
 
+class RuntimeSchemas(OnnxSchemas):
+    """The same, with the operators of ``com.microsoft`` as onnxruntime describes them."""
+
+    @staticmethod
+    @cache
+    def find(op_type: str, domain: str, version: int) -> OpSchema | None:
+        """Return the schema in force at opset *version*, or None if there is none."""
+        if domain != CONTRIB:
+            return OnnxSchemas.find(op_type, domain, version)
+        schema = runtime_schemas().get(op_type)
+        return None if schema is None else convert_schema(schema)
+
+    @staticmethod
+    @cache
+    def versions(op_type: str, domain: str) -> tuple[OpSchema, ...]:
+        """Return every version of an operator's schema, oldest first; none if unknown."""
+        if domain != CONTRIB:
+            return OnnxSchemas.versions(op_type, domain)
+        found = RuntimeSchemas.find(op_type, domain, 1)
+        return () if found is None else (found,)
+
+
 def convert_schema(schema: OnnxSchema) -> OpSchema:
-    """Return *schema* as the IR has it."""
+    """Return *schema* as the IR has it; onnxruntime's say less of defaults and types."""
     defaults: dict[str, Attribute] = {
         name: decode_attribute(attribute.default_value, {})
         for name, attribute in schema.attributes.items()
-        if attribute.default_value.type
+        if getattr(attribute, "default_value", None) is not None and attribute.default_value.type
     }
     return OpSchema(
         inputs=tuple(formal.name for formal in schema.inputs),
@@ -674,14 +700,16 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
             slot for slot, formal in enumerate(schema.inputs) if formal.types <= _INDEX_TYPES
         ),
         required_inputs=frozenset(
-            slot for slot, formal in enumerate(schema.inputs) if formal.option != _OPTIONAL
+            slot
+            for slot, formal in enumerate(schema.inputs)
+            if not str(formal.option).endswith("Optional")
         ),
         typed_by=tuple(_typed_by(schema, formal) for formal in schema.outputs),
     )
 
 
 def _typed_by(schema: OnnxSchema, made: OnnxSchema.FormalParameter) -> int | str | None:
-    if not made.is_homogeneous:
+    if not getattr(made, "is_homogeneous", False):
         return None
     if made.types <= {"tensor(bool)"} or made.types <= {"tensor(int64)"}:
         return min(made.types).removeprefix("tensor(").removesuffix(")")

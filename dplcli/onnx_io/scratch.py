@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -13,16 +14,18 @@ import onnx.parser
 import onnx.printer
 import onnx.shape_inference
 from google.protobuf.message import DecodeError
+from onnx.reference import ReferenceEvaluator
 
 from dplcli.errors import InvalidModelError
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io import infer
+from dplcli.onnx_io.contrib import CONTRIB, runtime_schemas
 from dplcli.onnx_io.convert import schema_in_force
 from dplcli.onnx_io.read import model_from_proto
 from dplcli.onnx_io.write import to_proto
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
     from onnx import ModelProto
@@ -148,7 +151,10 @@ def node_types(
     """Return element type and shape of what a made-up node makes; None if onnx cannot tell.
 
     What has no elements fits only if it may be empty. Sizes that depend on data are taken for 2.
+    Of ``com.microsoft``, onnxruntime tells.
     """
+    if node.domain == CONTRIB:
+        return _types_by_runtime(node, types, constants, opset)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
         read = {name: types[name] for name in node.inputs if name}
@@ -172,10 +178,81 @@ def node_types(
     return found
 
 
+def _types_by_runtime(
+    node: Any,  # noqa: ANN401  # as in MadeUpGraph
+    types: Mapping[str, tuple[str, tuple[int, ...]]],
+    constants: Mapping[str, NDArray[Any]],
+    opset: int,
+) -> dict[str, tuple[str, tuple[int, ...]]] | None:
+    """Run one node in onnxruntime, fed ones, and return what it gives; None if it does not run."""
+    import onnxruntime  # noqa: PLC0415  # slow to load
+
+    read = {name: types[name] for name in node.inputs if name}
+    fed = {
+        name: constants.get(name, np.ones(shape, dtype)) for name, (dtype, shape) in read.items()
+    }
+    proto = _model_of(
+        [_proto_of(node)],
+        [
+            onnx.helper.make_tensor_value_info(name, DTYPE_CODES[dtype], shape)
+            for name, (dtype, shape) in read.items()
+        ],
+        (),
+        [onnx.ValueInfoProto(name=name) for name in node.outputs if name],
+        opset,
+    )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+        given = session.run(None, fed)
+    except Exception:  # noqa: BLE001  # onnxruntime has a class of error for each status
+        return None
+    names = [output.name for output in session.get_outputs()]
+    return {name: (str(array.dtype), array.shape) for name, array in zip(names, given, strict=True)}
+
+
+_MOST_WHOLE = 64
+"""How many whole numbers that are computed are known while a graph is made up."""
+
+
+def whole_values(
+    node: Any,  # noqa: ANN401  # as in MadeUpGraph
+    types: Mapping[str, tuple[str, tuple[int, ...]]],
+    known: Mapping[str, NDArray[Any]],
+    opset: int,
+) -> dict[str, NDArray[Any]]:
+    """Return the whole numbers that a node makes of sizes, and of numbers that are known."""
+    made = [types[name] for name in node.outputs if name in types]
+    is_of_sizes = node.op_type in {"Shape", "Size"}
+    if node.domain or any(dtype not in {"int64", "int32"} for dtype, _ in made):
+        return {}
+    if any(math.prod(shape) > _MOST_WHOLE for _, shape in made):
+        return {}
+    if not (is_of_sizes or all(name in known for name in node.inputs if name)):
+        return {}
+    fed = {
+        name: known[name] if name in known else np.zeros(types[name][1], types[name][0])
+        for name in node.inputs
+        if name
+    }
+    inputs = [onnx.ValueInfoProto(name=name) for name in fed]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
+    proto = _model_of([_proto_of(node)], inputs, (), outputs, opset)
+    try:
+        given = ReferenceEvaluator(proto).run(None, fed)
+    except Exception:  # noqa: BLE001  # whatever its implementations raise
+        return {}
+    return {info.name: np.asarray(array) for info, array in zip(outputs, given, strict=True)}
+
+
 @cache
 def accepted_types(op_type: str, domain: str, opset: int) -> tuple[frozenset[str], ...]:
     """Return by formal input which element types an operator takes; none if nobody knows it."""
     schema = schema_in_force(op_type, opset, domain)
+    if domain == CONTRIB:
+        schema = runtime_schemas().get(op_type)
     if schema is None:
         return ()
     names = {"float": "float32", "double": "float64"}
@@ -196,6 +273,36 @@ def _proto_of(node: Any) -> onnx.NodeProto:  # noqa: ANN401  # as in MadeUpGraph
     )
 
 
+def _model_of(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    constants: Sequence[onnx.TensorProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    opset: int,
+) -> ModelProto:
+    foreign = {node.domain: 1 for node in nodes if node.domain}
+    return onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "made_up", inputs, outputs, constants),
+        opset_imports=[
+            onnx.helper.make_opsetid("", opset),
+            *(onnx.helper.make_opsetid(domain, 1) for domain in foreign),
+        ],
+        ir_version=10,
+    )
+
+
+def _all_types(graph: MadeUpGraph, opset: int) -> dict[str, tuple[str, tuple[int, ...]]] | None:
+    """Return the types of all values, node by node; None if a node fits together with nothing."""
+    types = dict(graph.inputs)
+    types |= {name: (str(data.dtype), data.shape) for name, data in graph.constants.items()}
+    for node in graph.nodes:
+        made = node_types(node, types, graph.constants, opset, may_be_empty=True)
+        if made is None:
+            return None
+        types |= made
+    return types
+
+
 def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     """Make a model of a made-up graph; None if operators and shapes do not fit together."""
     inputs = [
@@ -208,22 +315,25 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     except (ValueError, TypeError):
         return None  # an attribute that onnx cannot tell the kind of
     outputs = [onnx.ValueInfoProto(name=name) for name in graph.outputs]
-    proto = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "made_up", inputs, outputs, constants),
-        opset_imports=[
-            onnx.helper.make_opsetid("", opset),
-            *(onnx.helper.make_opsetid(d, 1) for d in {n.domain: 1 for n in graph.nodes} if d),
-        ],
-        ir_version=10,
-    )
+    proto = _model_of(nodes, inputs, constants, outputs, opset)
     if any(map(infer.endangers_inference, nodes)):
         return None
+    if any(node.domain == CONTRIB for node in graph.nodes):  # onnx knows nothing of these
+        types = _all_types(graph, opset)
+        if types is None:
+            return None
+        proto.graph.value_info.extend(
+            onnx.helper.make_tensor_value_info(name, DTYPE_CODES[dtype], shape)
+            for node in graph.nodes
+            for name in (node.outputs if node.domain else ())
+            for dtype, shape in [types[name]]
+        )
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
-        types = {info.name: info for info in inferred.graph.value_info}
-        types |= {info.name: info for info in inferred.graph.output}
+        known = {info.name: info for info in inferred.graph.value_info}
+        known |= {info.name: info for info in inferred.graph.output if info.HasField("type")}
         del proto.graph.output[:]
-        proto.graph.output.extend(types[name] for name in graph.outputs)
+        proto.graph.output.extend(known[name] for name in graph.outputs)
         onnx.checker.check_model(proto)  # a full check would only infer the same once more
     except (*_UNFIT, KeyError):
         return None

@@ -18,6 +18,7 @@ from dplcli.dpl.rule import PatternRule
 from dplcli.errors import UsageError, did_you_mean_rule
 from dplcli.files import resolved
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
+from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.outcomes import CatalogEntry, LearnOutcome, Trial
 from dplcli.passes.forms import further_forms
 from dplcli.passes.learn import learn_rule
@@ -117,7 +118,7 @@ def check_catalogs(
     rules = load_catalog_rules(names, allow_code=allow_code)
     wanted = {rule.qualified_name for rule in _named(rules, only)}
     problems = [problem for rule in rules for problem in lint(rule, schemas)]
-    problems += Trier(schemas).find_conflicts(rules)
+    problems += Trier(RuntimeSchemas()).find_conflicts(rules)
     return [problem for problem in problems if problem.rule in wanted]
 
 
@@ -142,7 +143,7 @@ def try_catalogs(
     Raises:
         CatalogError: A catalogue cannot be read.
     """
-    trier = Trier(OnnxSchemas(), trials, seed)
+    trier = Trier(RuntimeSchemas(), trials, seed)
     catalog = _read(names, allow_code=allow_code)
     elsewhere = _shown_in_sources(catalog)
     return [
@@ -189,7 +190,7 @@ def catalog_contract(
     catalog = _read(names, allow_code=allow_code)
     elsewhere = _shown_in_sources(catalog)
     schemas = OnnxSchemas()
-    trier = Trier(schemas)
+    trier = Trier(RuntimeSchemas())
     functions: list[FunctionContract] = []
     notes: dict[str, str] = {}
     for rule in _named(catalog.rules, only):

@@ -40,8 +40,9 @@ from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
-from dplcli.pipeline import sampling
-from dplcli.pipeline.sampling import DeadEndError, Sampler, plain_graphs
+from dplcli.pipeline.operands import DeadEndError
+from dplcli.pipeline.sampling import SWITCHES, WINDOWED, Sampler, plain_graphs
+from dplcli.pipeline.varying import changed_at_random, instance_of, simpler
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify import Check
@@ -49,7 +50,7 @@ from dplcli.verify.behaviours import oddities_of
 from dplcli.verify.check import REFERENCE_LEVEL, Execution, InputRequest, OfRule, Whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example
@@ -434,13 +435,13 @@ def _varied(
 ) -> list[_Source]:
     try:
         model = model_from_text(example.before, "before")
-        graph = sampling.instance_of(model)
+        graph = instance_of(model)
     except (InvalidModelError, DeadEndError):  # the example says so, or has bodies
         return []
     opset = model.graph.opset_imports.get("", DEFAULT_OPSET)
 
     def draw(_: float, _opset: int) -> _Made | None:
-        varied = sampling.changed_at_random(graph, rule, schemas, opset, random)
+        varied = changed_at_random(graph, rule, schemas, opset, random)
         return _Made(varied, opset, is_varied=True)
 
     return [draw]
@@ -480,8 +481,10 @@ class Exercised:
     values: dict[str, set[str]] = field(default_factory=dict)
     behaviours: dict[str, bool] = field(default_factory=dict)
 
-    def add(self, made: _Made) -> None:
-        """Count a graph."""
+    def add(self, made: _Made, behaviours: Mapping[str, bool]) -> None:
+        """Count a graph, and which behaviours of its operators were seen."""
+        for behaviour, is_shown in behaviours.items():
+            self.behaviours[behaviour] = is_shown or self.behaviours.get(behaviour, False)
         graph = made.graph
         self.opsets.add(made.opset)
         self.ways |= made.ways
@@ -490,7 +493,7 @@ class Exercised:
             self.ranks.add(len(shape))
         for node in graph.nodes:
             for name, value in node.attributes.items():
-                if isinstance(value, str) or name in sampling.SWITCHES:
+                if isinstance(value, str) or name in SWITCHES:
                     self.values.setdefault(f"{node.op_type}.{name}", set()).add(str(value))
 
     def lines(self) -> tuple[str, ...]:
@@ -582,8 +585,11 @@ class _Attempts:
             result = self._checked(made, before, after)
         except VerificationError as error:
             return self._objected(error.message)
-        wrong = f"the result is not valid: {objection}" if objection else ""
-        return wrong or self._judged(made, model, result, declared)
+        if objection:
+            return f"the result is not valid: {objection}"
+        if result.reasons:
+            return self._refused(made, "; ".join(result.reasons))
+        return self._judged(made, result, declared)
 
     def _checked(self, made: _Made, before: bytes, after: bytes) -> VerificationResult:
         """Compare the graph before and after; what has no kernel is what ONNX defines it by.
@@ -630,21 +636,10 @@ class _Attempts:
     def _judged(
         self,
         made: _Made,
-        model: Model,
         result: VerificationResult,
         declared: Sequence[TensorType | None],
     ) -> str:
         """Say what is wrong by a comparison, and note what was seen if nothing is."""
-        worst = next((output for output in result.outputs if not output.ok), None)
-        objection = "; ".join(result.objections)
-        if not result.equivalent and worst is None and result.reasons:
-            # kernels of other domains refuse numbers that no model holds, and say so loudly; and
-            # some kernels want some elements
-            is_open = made.is_varied or any(node.domain for node in model.graph)
-            is_open = is_open or _is_empty(made.graph) or bool(_NO_KERNEL.search(objection))
-            if is_open or any(words in objection for words in _UNFIT):
-                return self._objected(f"not the result: {objection}")
-            return objection
         shapes = [output.shape for output in result.outputs]
         if not all(
             kind is not None and _may_have(kind.shape, shape)
@@ -657,7 +652,10 @@ class _Attempts:
         if not result.equivalent and self.excused & oddities_of(floats) - {"zero_sign"}:
             return self._objected("its constants are odd numbers, for which the rule may be wrong")
         if not result.equivalent:
-            wrong = objection if worst is None else f"{worst.name}: {worst.reason}"
+            worst = next((output for output in result.outputs if not output.ok), None)
+            wrong = (
+                "; ".join(result.objections) if worst is None else f"{worst.name}: {worst.reason}"
+            )
             advice = next((f" {_ADVICE.format(kind)}" for kind in odd), "")
             return f"{wrong}{advice}"
         for kind, where in odd.items():
@@ -665,12 +663,19 @@ class _Attempts:
                 return f"results differ {where} {_ADVICE.format(kind)}"
             self.notes[f"results differ {where}, as the rule says"] = None
         self.applied += 1
-        self.tried.add(made)
-        for behaviour, is_shown in ({} if regions is None else regions.behaviours).items():
-            self.tried.behaviours[behaviour] = is_shown or self.tried.behaviours.get(
-                behaviour, False
-            )
+        self.tried.add(made, {} if regions is None else regions.behaviours)
         return ""
+
+    def _refused(self, made: _Made, objection: str) -> str:
+        """Say what is wrong if onnxruntime does not run the result, if that is the rule's doing.
+
+        An example varied may hold numbers that no model holds, as a negative epsilon; and some
+        kernels want some elements, or training that somebody reads.
+        """
+        is_open = made.is_varied or _is_empty(made.graph) or _NO_KERNEL.search(objection)
+        if is_open or any(words in objection for words in _UNFIT):
+            return self._objected(f"not the result: {objection}")
+        return objection
 
     def _matched_ways(self, model: Model, ways: frozenset[str]) -> frozenset[str]:
         """Return the forms of a graph, with what its first match takes for any number of inputs."""
@@ -735,23 +740,22 @@ def _may_have(declared: Shape | None, shape: Sequence[int]) -> bool:
     )
 
 
+_IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
+
+
 def _overreaches(node: Node) -> bool:
     """Tell whether a window is larger than what it lies on: what that gives is nowhere said.
 
     So it is if the blocks of DepthToSpace and SpaceToDepth do not come out even.
     """
-    if node.op_type in sampling.IN_BLOCKS and node.inputs[0]:
+    if node.op_type in _IN_BLOCKS and node.inputs[0]:
         image, size = node.inputs[0].known_type(), node.attributes["blocksize"].value
         if image is None or not image.shape or not isinstance(size, int):
             return True
         is_deep = node.op_type == "DepthToSpace"
         cut, most = (image.shape[1:2], size * size) if is_deep else (image.shape[2:], size)
         return any(isinstance(length, int) and length % most for length in cut)
-    known = (
-        node.inputs[0].known_type()
-        if node.op_type in sampling.WINDOWED and node.inputs[0]
-        else None
-    )
+    known = node.inputs[0].known_type() if node.op_type in WINDOWED and node.inputs[0] else None
     if known is None or known.shape is None or "kernel_shape" not in node.attributes:
         return False
     given: dict[str, Any] = {name: item.value for name, item in node.attributes.items()}
@@ -809,7 +813,7 @@ def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
         usual = made._replace(opset=DEFAULT_OPSET)
         if still := _Attempts(rule).on(usual):
             smallest, why, made = usual, still, usual
-    candidates = sampling.simpler(smallest.graph)
+    candidates = simpler(smallest.graph)
     seen: set[str] = {repr(smallest.graph)}
     while steps < _MOST_STEPS and (graph := next(candidates, None)) is not None:
         if repr(graph) in seen:
@@ -820,7 +824,7 @@ def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
         still = _Attempts(rule).on(smaller)
         if still and exemption_of(still) == exemption_of(why):  # wrong for numbers as usual
             smallest, why = smaller, still
-            candidates = sampling.simpler(graph)
+            candidates = simpler(graph)
     model = build_model(smallest.graph, smallest.opset)
     text = "" if model is None else text_of_model(model)
     return Trial(rule, "made up", "1 graph", "failed", why, graphs=1, counterexample=text)

@@ -1,39 +1,101 @@
 """What a rule asks of a graph, read off its conditions, so that graphs drawn for it fit more often.
 
-A wish is no condition: who draws may do otherwise, and now and then does.
+Conditions are solved for single quantities: the rank, a size, the element type, or numbers of a
+value, or an attribute. Each has a range of what it may be, and some are to equal others. A wish is
+no condition: who draws may do otherwise, and now and then does.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dplcli.dpl.pattern import CallPattern
 from dplcli.dpl.text import all_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy as np
 
     from dplcli.dpl.rule import Rule
 
-_MOST_RANK = 5
+_MOST_RANK = 6
 _LARGEST_NUMBER = 4096
-_HOLDS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.In: lambda item, items: item in items,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
 _TURNED = {ast.Eq: ast.Eq, ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
-_NO_WISH = ValueError, TypeError, OverflowError
-"""A side states nothing, or nothing that can be."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number may be.
+
+    Attributes:
+        low: The least.
+        high: The largest.
+        is_open: Whether neither of these is meant, but what lies between.
+        items: The numbers that it may be, if they are few; None for all between.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    is_open: bool = False
+    items: tuple[float, ...] | None = None
+
+    def admits(self, number: float) -> bool:
+        """Tell whether a number is one of them."""
+        if self.items is not None and number not in self.items:
+            return False
+        inside = self.low < number < self.high
+        return inside or (not self.is_open and self.low <= number <= self.high)
+
+    def within(self, other: Range) -> Range:
+        """Return what both allow; *other*, where that is nothing."""
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        both = replace(self, low=low, high=high, is_open=self.is_open or other.is_open)
+        items = self.items if other.items is None else other.items
+        if items is not None:
+            kept = tuple(number for number in items if both.admits(number) and other.admits(number))
+            return replace(both, items=kept) if kept else other
+        return both if low <= high else other
+
+    def draw(self, random: np.random.Generator, *, is_whole: bool = False) -> float:
+        """Draw one of them: near an end, or between."""
+        if self.items is not None:
+            return self.items[int(random.integers(len(self.items)))]
+        low, high = self.low, self.high
+        if is_whole:
+            past = int(self.is_open)
+            low = math.floor(low + past) if low > -math.inf else low
+            high = math.ceil(high - past) if high < math.inf else high
+        width = 8.0 if is_whole else max(1.0, abs(low if high == math.inf else high))
+        low = high - width if low == -math.inf else low
+        high = low + width if high == math.inf else high
+        low, high = (-4.0, 4.0) if math.isnan(low) or math.isnan(high) else (low, high)
+        if is_whole:
+            return float(random.integers(int(low), max(int(high), int(low)) + 1))
+        share = float(random.choice([0.5, 0.01, 0.99, random.random()]))
+        return low + (high - low) * share
+
+
+class Quantity(NamedTuple):
+    """Something that a condition speaks of.
+
+    Attributes:
+        kind: What it is of a value or attribute. A *number* is each of its elements.
+        name: The name that the pattern binds.
+        at: Which size or element, from either end.
+        past: How much more than that is meant.
+    """
+
+    kind: Literal["rank", "dtype", "shape", "size", "length", "number", "element"]
+    name: str
+    at: int = 0
+    past: float = 0.0
 
 
 @dataclass
@@ -41,23 +103,59 @@ class Wishes:
     """What a graph is to be, by the names that conditions mention it of.
 
     Attributes:
-        ranks: Ranks that a value shall have.
-        dtypes: Element types that a value shall have.
-        sizes: A size that an axis of a value shall have.
-        close: A number that a constant shall be.
-        words: Texts that an attribute shall be.
+        ranges: What each quantity may be.
+        texts: What an element type or a text of an attribute may be.
+        alike: Pairs of quantities that are to be equal.
         turned: Results of a Transpose that shall swap the last two axes.
+        roots: By result, the value that it has the shape of.
+        twins: By result, the value that its shape follows from, in the main.
     """
 
-    ranks: dict[str, list[int]] = field(default_factory=dict)
-    dtypes: dict[str, list[str]] = field(default_factory=dict)
-    sizes: dict[str, dict[int, int]] = field(default_factory=dict)
-    close: dict[str, float] = field(default_factory=dict)
-    words: dict[str, list[str]] = field(default_factory=dict)
+    ranges: dict[Quantity, Range] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    alike: list[tuple[Quantity, Quantity]] = field(default_factory=list)
     turned: set[str] = field(default_factory=set)
+    roots: Mapping[str, str] = field(default_factory=dict)
+    twins: Mapping[str, str] = field(default_factory=dict)
+
+    def _rooted(self, quantity: Quantity) -> Quantity:
+        """Return the quantity of what can be drawn that is to be asked for instead."""
+        if quantity.kind in {"rank", "shape"}:
+            return quantity._replace(name=self.twins.get(quantity.name, quantity.name))
+        if quantity.kind in {"size", "dtype"}:
+            return quantity._replace(name=self.roots.get(quantity.name, quantity.name))
+        return quantity
+
+    def ranks(self, name: str) -> list[int]:
+        """Return the ranks that a value shall have; none if any will do."""
+        wanted = self.ranges.get(Quantity("rank", name))
+        return [] if wanted is None else [r for r in range(_MOST_RANK) if wanted.admits(r)]
+
+    def sizes(self, name: str) -> dict[int, Range]:
+        """Return what sizes of a value shall be, by axis."""
+        found = {q.at: r for q, r in self.ranges.items() if (q.kind, q.name) == ("size", name)}
+        length = self.ranges.get(Quantity("length", name))
+        return found if length is None else {0: length, **found}
+
+    def number(self, name: str) -> Range | None:
+        """Return what each element of a constant, or an attribute, shall be."""
+        return self.ranges.get(Quantity("number", name))
+
+    def elements(self, name: str) -> dict[int, Range]:
+        """Return what single elements of a constant shall be."""
+        return {q.at: r for q, r in self.ranges.items() if (q.kind, q.name) == ("element", name)}
+
+    def equals(self, quantity: Quantity) -> Iterator[Quantity]:
+        """Yield what a quantity is to equal, the difference in *past*."""
+        for one, other in self.alike:
+            for mine, its in ((one, other), (other, one)):
+                if mine._replace(past=0.0) == quantity:
+                    yield its._replace(past=its.past - mine.past)
+
+    # -- reading conditions --------------------------------------------------------------------
 
     def add(self, condition: ast.expr, random: np.random.Generator) -> None:
-        """Read what a condition compares with something stated; of an ``or``, one operand."""
+        """Read a condition; of an ``or``, one operand."""
         match condition:
             case ast.BoolOp(ast.And(), operands):
                 for operand in operands:
@@ -68,67 +166,142 @@ class Wishes:
                 sides = [left, *others]
                 for one, relation, other in zip(sides, relations, others, strict=False):
                     self._relate(one, type(relation), other)
+            case ast.Call(ast.Name("all"), [ast.Compare() as every]):
+                self.add(every, random)
             case ast.Call(ast.Name("is_close"), [ast.Name() as constant, number, *_]):
                 self._relate(constant, ast.Eq, number)
+            case ast.Call(ast.Name("same_shape"), [ast.Name(one), ast.Name(other)]):
+                shapes = (self._rooted(Quantity("shape", name)) for name in (one, other))
+                self.alike.append((next(shapes), next(shapes)))
             case ast.Call(ast.Name("per_tensor"), [ast.Name(name)]):
-                self.ranks[name] = [0]
+                self._narrow(Quantity("rank", name), Range(items=(0,)))
             case ast.Call(ast.Name("transposes_last_two"), [ast.Name(name)]):
                 self.turned.add(name)
             case _:
                 pass
 
     def _relate(self, left: ast.expr, relation: type[ast.cmpop], right: ast.expr) -> None:
-        """Note what one side is to be, if the other is stated."""
-        with suppress(*_NO_WISH):
-            if relation in _HOLDS:
-                self._wish(left, relation, ast.literal_eval(right))
-        with suppress(*_NO_WISH):
-            if relation in _TURNED:
-                self._wish(right, _TURNED[relation], ast.literal_eval(left))
+        """Note what one side is to be, if the other is stated or is a quantity, too."""
+        sides = quantity_of(left), quantity_of(right)
+        if relation is ast.Eq and sides[0] is not None and sides[1] is not None:
+            self.alike.append((self._rooted(sides[0]), self._rooted(sides[1])))
+        self._narrow_by(left, relation, right)
+        if relation in _TURNED:
+            self._narrow_by(right, _TURNED[relation], left)
 
-    def _wish(self, asked: ast.expr, relation: type[ast.cmpop], stated: object) -> None:
-        number = stated if isinstance(stated, (int, float)) and relation is ast.Eq else None
-        items = stated if isinstance(stated, (list, tuple)) else [stated]
-        texts = [item for item in items if isinstance(item, str)]
-        match asked:
-            case ast.Attribute(ast.Name(name), "rank"):
-                ranks = [r for r in range(_MOST_RANK + 1) if _HOLDS[relation](r, stated)]
-                both = [rank for rank in self.ranks.get(name, ranks) if rank in ranks]
-                self.ranks[name] = both or ranks
-            case ast.Attribute(ast.Name(name), "dtype") if texts:
-                self.dtypes[name] = texts
-            case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), axis) if number is not None:
-                self.sizes.setdefault(name, {})[ast.literal_eval(axis)] = int(number)
-            case ast.Call(ast.Name("len"), [held]) if number is not None:
-                if name := _holder(held):
-                    self.sizes.setdefault(name, {})[0] = int(number)
-            case ast.Subscript(ast.Attribute(ast.Name(name), "value")) if number is not None:
-                self.close[name] = float(number)
-            case _ if name := _holder(asked):
-                if texts:
-                    self.words[name] = texts
-                elif number is not None:
-                    self.close[name] = float(number)
+    def _narrow_by(self, asked: ast.expr, relation: type[ast.cmpop], given: ast.expr) -> None:
+        match asked, given:
+            case ast.BinOp(inner, ast.Mod(), ast.Constant(int(step))), ast.Constant(int(rest)):
+                quantity = quantity_of(inner)
+                if quantity is not None and relation is ast.Eq and step > 0:
+                    items = tuple(float(rest + step * times) for times in range(5))
+                    self._narrow(quantity, Range(items=items))
+            case _, ast.List(items) | ast.Tuple(items) if relation is ast.Eq:
+                quantity = quantity_of(asked)
+                if quantity is not None and quantity.kind in {"number", "shape"}:
+                    self._narrow_each(quantity, items)
             case _:
-                pass
+                quantity = quantity_of(asked)
+                if quantity is not None:
+                    with suppress(ValueError, TypeError, OverflowError):
+                        self._narrow_to(quantity, relation, ast.literal_eval(given))
+
+    def _narrow_each(self, whole: Quantity, items: list[ast.expr]) -> None:
+        """Note what the elements of a list are to be; one that is computed is left open."""
+        is_shape = whole.kind == "shape"
+        count = Range(items=(float(len(items)),))
+        self._narrow(Quantity("rank" if is_shape else "length", whole.name), count)
+        for at, item in enumerate(items):
+            part = Quantity("size" if is_shape else "element", whole.name, at)
+            with suppress(ValueError, TypeError):
+                self._narrow(part, Range(items=(float(ast.literal_eval(item)),)))
+
+    def _narrow_to(self, quantity: Quantity, relation: type[ast.cmpop], stated: object) -> None:
+        items: list[Any] = list(stated) if isinstance(stated, (list, tuple, set)) else [stated]
+        texts = [item for item in items if isinstance(item, str)]
+        if texts and relation in {ast.Eq, ast.In}:
+            self.texts[self._rooted(quantity).name] = texts
+            return
+        numbers = tuple(float(item) - quantity.past for item in items if not isinstance(item, str))
+        if not numbers:
+            return
+        by_relation: dict[type[ast.cmpop], Range] = {
+            ast.Eq: Range(items=numbers),
+            ast.In: Range(items=numbers),
+            ast.Lt: Range(high=numbers[0], is_open=True),
+            ast.LtE: Range(high=numbers[0]),
+            ast.Gt: Range(low=numbers[0], is_open=True),
+            ast.GtE: Range(low=numbers[0]),
+        }
+        if relation in by_relation:
+            self._narrow(quantity._replace(past=0.0), by_relation[relation])
+
+    def _narrow(self, quantity: Quantity, wanted: Range) -> None:
+        quantity = self._rooted(quantity)
+        known = self.ranges.get(quantity)
+        self.ranges[quantity] = wanted if known is None else known.within(wanted)
 
 
-def _holder(held: ast.expr) -> str:
-    """Return the name whose numbers or text an expression stands for; "" if it is none."""
-    match held:
-        case (
-            ast.Name(name)
-            | ast.Attribute(ast.Name(name), "value")
-            | ast.Attribute(ast.Attribute(ast.Name(name), "attrs"))
-        ):
-            return name
+_PAST: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+}
+
+
+def quantity_of(part: ast.expr) -> Quantity | None:  # noqa: PLR0911  # a case for each form
+    """Return the quantity that an expression is, if it is one, perhaps and a number."""
+    match part:
+        case ast.Attribute(ast.Name(name), "rank"):
+            return Quantity("rank", name)
+        case ast.Call(ast.Name("len"), [ast.Attribute(ast.Name(name), "shape")]):
+            return Quantity("rank", name)
+        case ast.Attribute(ast.Name(name), "dtype"):
+            return Quantity("dtype", name)
+        case ast.Attribute(ast.Name(name), "shape"):
+            return Quantity("shape", name)
+        case ast.Call(ast.Name("len"), [held]):
+            found = quantity_of(held)
+            return (
+                None if found is None or found.kind != "number" else found._replace(kind="length")
+            )
+        case ast.Call(ast.Name("list" | "tuple" | "float" | "int" | "number"), [held]):
+            return quantity_of(held)
+        case ast.Subscript(held, at):
+            found = quantity_of(held)
+            with suppress(ValueError, TypeError):
+                place = ast.literal_eval(at)
+                if found is not None and isinstance(place, int):
+                    kind = {"shape": "size", "number": "element"}.get(found.kind)
+                    return None if kind is None else found._replace(kind=kind, at=place)  # type: ignore[arg-type]
+            return None
+        case ast.Name(name) | ast.Attribute(ast.Name(name), "value"):
+            return Quantity("number", name)
+        case ast.Attribute(ast.Attribute(ast.Name(name), "attrs"), attribute):
+            return Quantity("number", f"{name}.{attribute}")
+        case ast.BinOp(inner, sign, ast.Constant(int() | float() as number)):
+            found = quantity_of(inner)
+            if found is None or type(sign) not in _PAST:
+                return None
+            return found._replace(past=_PAST[type(sign)](found.past, float(number)))
         case _:
-            return ""
+            return None
 
 
-def wishes_of(rule: Rule, random: np.random.Generator) -> Wishes:
-    """Read off the conditions of *rule* what a graph is to be, for it to apply."""
-    wishes = Wishes()
+def wishes_of(
+    rule: Rule,
+    random: np.random.Generator,
+    roots: Mapping[str, str] = MappingProxyType({}),
+    twins: Mapping[str, str] = MappingProxyType({}),
+) -> Wishes:
+    """Read off the conditions of *rule* what a graph is to be, for it to apply.
+
+    Args:
+        rule: The rule.
+        random: Decides which operand of an ``or`` is read.
+        roots: By result of the pattern, the value that it has the shape of.
+        twins: By result, the value that its shape follows from, in the main.
+    """
+    wishes = Wishes(roots=roots, twins=twins)
     for condition in rule.where:
         wishes.add(condition.tree, random)
     return wishes

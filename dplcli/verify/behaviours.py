@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from onnx import NodeProto, TensorProto
 
+    from dplcli.ir.types import Exempt
     from dplcli.verify.compare import Reals
+    from dplcli.verify.values import Array
 
 Values: TypeAlias = "Sequence[Any]"
 """Operands and results of a node: floats of 64 bits, words, or None for what is left out."""

@@ -74,6 +74,7 @@ from dplcli.verify.search import (
     Search,
     finite_of,
     general_draws,
+    odd_draws,
     sizes_of,
 )
 from dplcli.verify.values import Leaf, RunError, StoppedError, leaves_of
@@ -81,6 +82,7 @@ from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from dplcli.ir.types import Exempt
     from dplcli.verify.compare import Judge
@@ -727,6 +729,8 @@ class _Places(CutModels):
                 for ranges, each in zip(self.ranges, (name, other), strict=True):
                     ranges.limit(each, Interval(-spec.axis, spec.axis - 1.0))
         drawn = general_draws(seen.feeds, specs, count)
+        if self._judge.settings.of_rule is not None:
+            drawn += odd_draws(seen.feeds, specs)
         return specs, [Feeding(_DRAWN, fed, {}, is_drawn=True) for fed in drawn]
 
     def _sought(

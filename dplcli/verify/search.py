@@ -87,8 +87,18 @@ _GENERAL = (
 """What is drawn of every place, whatever it may do: numbers as they were seen, rows of one number
 each, numbers of which many are equal, and numbers from tiny to large."""
 
+_ODD = (
+    (math.nan, math.nan, 0.7, -0.4, 1.3, -1.6),
+    (math.inf, -math.inf, 0.7, -0.4, 1.3, -1.6),
+    tuple(sign * 2.0**power for power in (127, 126, 64, 20, 3, 0, -70) for sign in (1, -1)),
+)
+"""What is drawn beside that where odd numbers count, too: none, infinite, and ends of a type."""
+
 _TURNS = (2, 40, 0, 1)
 """How often loops go round in these."""
+
+_ELEMENTS = 2
+"""The draw that is made element by element."""
 
 GENERAL = len(_GENERAL)
 """How many draws there are for many places at once."""
@@ -278,6 +288,14 @@ def general_draws(
     likes = {name: value for name in specs if isinstance(value := seen[name], np.ndarray)}
     wanted = Wanted(_GENERAL, turns=_TURNS)
     return [{**seen, **drawn_for(wanted, likes, specs, number)} for number in range(count)]
+
+
+def odd_draws(seen: Mapping[str, Feed], specs: Mapping[str, DrawSpec]) -> Iterator[dict[str, Feed]]:
+    """Yield draws of odd numbers for many places at once, a kind in each."""
+    likes = {name: value for name in specs if isinstance(value := seen[name], np.ndarray)}
+    for numbers in _ODD:
+        wanted = Wanted([numbers], most=math.inf, beyond=frozenset(numbers))
+        yield {**seen, **drawn_for(wanted, likes, specs, _ELEMENTS)}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from dplcli.dpl import is_op, wildcard
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import Example
-from dplcli.onnx_io import OnnxSchemas
+from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.onnx_io.scratch import model_from_text
 from dplcli.pipeline.catalogs import load_catalog_rules
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Match
     from dplcli.outcomes import Trial
 
-SCHEMAS = OnnxSchemas()
+SCHEMAS = RuntimeSchemas()
 RULES = Path(__file__).parent / "rules"
 CASES = sorted((RULES / "cases").glob("*.yaml"))
 FEW = 60
