@@ -179,7 +179,7 @@ def verify_equivalence(
         if is_proved:
             return replace(blank, warnings=(f"it was not run: {error.message}",))
         is_stopped = isinstance(error, StoppedError)
-        is_refused = refusal is None and not is_stopped
+        is_refused = refusal is None and not is_stopped and settings.of_rule is None
         if is_refused and (without := _without_refused(original, candidate, settings, blank)):
             return without
         message = f"no verdict: {error.message}" if is_stopped else error.message
