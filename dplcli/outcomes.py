@@ -1063,6 +1063,8 @@ class Trial:
         graphs: How many graphs were made up that the rule applies to.
         counterexample: The smallest graph found on which the rule is wrong, as ONNX text; or "".
         tried: What the graphs had: opsets, types, ranks, forms of the pattern, attributes.
+        behaviours: What the operators before and after may do, in words, and whether some graph
+            showed it.
         notes: Where results differ, and why that is no fault.
     """
 
@@ -1074,7 +1076,19 @@ class Trial:
     graphs: int = 0
     counterexample: str = ""
     tried: tuple[str, ...] = ()
+    behaviours: Mapping[str, bool] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """How many of the behaviours were seen, in words; "" if there are none."""
+        count = len(self.behaviours)
+        return f"{sum(self.behaviours.values())} of {count} behaviours" if count else ""
+
+    @property
+    def missing(self) -> list[str]:
+        """The behaviours that no graph showed."""
+        return [name for name, is_shown in self.behaviours.items() if not is_shown]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

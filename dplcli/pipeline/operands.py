@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from dplcli.ir.operators import GLOBAL_POOLS, POOLS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -49,6 +51,7 @@ _STATES = "; D B hidden_size; D B hidden_size; D 3*hidden_size"
 _MATMUL = "*b M K; K O | *b M K; *b K O | M K; *b K O | *b M K; K | K; *b K O"
 
 FORMS: Mapping[str, str] = {
+    **dict.fromkeys(sorted(POOLS | GLOBAL_POOLS), "N C *s"),
     "Conv": _CONV,
     "ConvTranspose": "N C *s; C F/group *kernel_shape; F",
     "ConvInteger": _CONV.rpartition(";")[0],
@@ -254,9 +257,9 @@ class Fit:
             if shape is not None and operand.dims is not None and not operand.is_beside:
                 self._bind(operand.dims, shape)
         for name, operand in pairs:
-            value = self.sampler.values.get(name)
-            if value is not None and operand.kind in FITTING and operand.of[0] not in self.lists:
-                self.lists[operand.of[0]] = FITTING[operand.kind](self, value)
+            held = self.sampler.values.get(name)
+            if held is not None and operand.kind in FITTING and operand.of[0] not in self.lists:
+                self.lists[operand.of[0]] = FITTING[operand.kind](self, held)
         for name, operand in pairs:
             if self.sampler.shape(name) is None and not (operand.dims is None and not operand.kind):
                 self._draw(name, operand)

@@ -41,7 +41,7 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.operands import DeadEndError
-from dplcli.pipeline.sampling import SWITCHES, WINDOWED, Sampler, plain_graphs
+from dplcli.pipeline.sampling import IN_BLOCKS, SWITCHES, WINDOWED, Sampler, plain_graphs
 from dplcli.pipeline.varying import changed_at_random, instance_of, simpler
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
@@ -221,6 +221,7 @@ class Trier:
             f"no graph was made up for {some_of(left)}{attempts.because()}" if left else "",
             graphs=attempts.applied,
             tried=attempts.tried.lines(),
+            behaviours=attempts.tried.behaviours,
             notes=tuple(attempts.notes),
         )
 
@@ -585,11 +586,10 @@ class _Attempts:
             result = self._checked(made, before, after)
         except VerificationError as error:
             return self._objected(error.message)
-        if objection:
-            return f"the result is not valid: {objection}"
+        invalid = f"the result is not valid: {objection}" if objection else ""
         if result.reasons:
-            return self._refused(made, "; ".join(result.reasons))
-        return self._judged(made, result, declared)
+            return invalid or self._refused(made, "; ".join(result.reasons))
+        return self._judged(made, result, declared) or invalid
 
     def _checked(self, made: _Made, before: bytes, after: bytes) -> VerificationResult:
         """Compare the graph before and after; what has no kernel is what ONNX defines it by.
@@ -740,15 +740,12 @@ def _may_have(declared: Shape | None, shape: Sequence[int]) -> bool:
     )
 
 
-_IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
-
-
 def _overreaches(node: Node) -> bool:
     """Tell whether a window is larger than what it lies on: what that gives is nowhere said.
 
     So it is if the blocks of DepthToSpace and SpaceToDepth do not come out even.
     """
-    if node.op_type in _IN_BLOCKS and node.inputs[0]:
+    if node.op_type in IN_BLOCKS and node.inputs[0]:
         image, size = node.inputs[0].known_type(), node.attributes["blocksize"].value
         if image is None or not image.shape or not isinstance(size, int):
             return True

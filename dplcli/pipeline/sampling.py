@@ -148,6 +148,9 @@ _OTHER_TYPES = ("float64", "int64", "int32", "uint8", "float16", "int8", "bool",
 _TYPES = ("float32", "int64", "int32", "bool", *_OTHER_TYPES)
 DRAWN_TYPES = frozenset({*_TYPES, "bfloat16", "uint16", "uint64"})
 _DATA = (2, 3, 4, 5, 6)
+_IMAGE_OF_BLOCKS = [1, 36, 12, 6]
+"""What blocks of 2 and of 3 cut evenly."""
+
 _IMAGE_RANKS = (4, 4, 4, 3, 5)
 _LARGEST_SIZE = 64
 _MOST_OUTPUTS = 8
@@ -238,6 +241,9 @@ class Sampler:
                 self.dims[int(self.random.integers(4))] = number
         if self.is_windowed:
             self.dims[: self.rank] = self.image()
+        elif any(node.op_type in IN_BLOCKS for node in self.sketch.nodes):
+            self.rank = 4
+            self.dims[:4] = _IMAGE_OF_BLOCKS
         if self.dares(_RARELY):
             self.dims[int(self.random.integers(3))] = 0
         self.leaves = {leaf.name: leaf for leaf in self.sketch.leaves}
@@ -346,15 +352,7 @@ class Sampler:
         chosen = tuple(map(int, shape))
         if leaf is not None and data is None:
             chosen = self._wished_shape(name, leaf, chosen)
-        wished = self.wishes.texts.get(name)
-        kind = (leaf.dtype if leaf else "") or dtype or self.dtype
-        for other in self.wishes.equals(Quantity("dtype", name)):
-            kind = self.types.get(other.name, (kind, ()))[0]
-        if wished and not (leaf and leaf.dtype) and kind not in wished:
-            kind = self.one_of(wished)
-        kind = self._accepted(name, kind, wished or ())
-        if kind not in DRAWN_TYPES:
-            raise DeadEndError
+        kind = self._dtype_for(name, leaf.dtype if leaf else "", dtype or self.dtype)
         self.types[name] = (kind, chosen)
         if data is None and (leaf is None or not (leaf.is_constant or self.dares(_RARELY))):
             self.made.inputs[name] = self.types[name]
@@ -370,6 +368,19 @@ class Sampler:
         self.made.constants[name] = as_type(np.asarray(data), kind)
         self.types[name] = (kind, self.made.constants[name].shape)
         return self.types[name][1]
+
+    def _dtype_for(self, name: str, stated: str, usual: str) -> str:
+        """Choose the element type of a leaf: the pattern's, one that is asked for, or the usual."""
+        wished = self.wishes.texts.get(name, [])
+        kind = stated or usual
+        for other in self.wishes.equals(Quantity("dtype", name)):
+            kind = self.types.get(other.name, (kind, ()))[0]
+        if wished and not stated and kind not in wished:
+            kind = str(self.one_of(wished))
+        kind = self._accepted(name, kind, wished)
+        if kind not in DRAWN_TYPES:
+            raise DeadEndError
+        return kind
 
     def _readers(self, name: str) -> Iterator[tuple[str, int]]:
         """Yield what reads a value, and what reads results that have its element type."""
@@ -432,7 +443,10 @@ class Sampler:
         if rank is not None and rank != len(shape) and len(shape) not in allowed:
             shape = (*self.dims, *self.dims)[: max(rank - len(shape), 0)] + shape
             shape = shape[len(shape) - rank :]
-        dims = list(shape)
+        return self._with_wished_sizes(name, list(shape))
+
+    def _with_wished_sizes(self, name: str, dims: list[int]) -> Shape:
+        """Return a shape with the sizes that conditions ask for, or that others have."""
         for axis, wanted in self.wishes.sizes(name).items():
             if -len(dims) <= axis < len(dims) and not wanted.admits(dims[axis]):
                 dims[axis] = int(wanted.draw(self.random, is_whole=True))
@@ -592,32 +606,26 @@ class Sampler:
         if form := FORMS.get(label_of(node)):
             drawn_by_form(form, self, args, attributes, len(node.outputs))
             if op_type in WINDOWED and not node.domain:
-                self._window(attributes, len(self.types[args[0]][1]) - 2)
+                self._window(op_type, attributes, len(self.types[args[0]][1]) - 2)
         elif own is not None:
             own(args, attributes)
         elif op_type in operators.REDUCTIONS:
-            rank = len(self.data(args[0]))
-            counts = [(0,)] if self.dares(_RARELY) else [(1,), (2,)] if rank > 1 else [(1,)]
-            (count,) = self.one_of(counts)
-            if not count:
-                attributes.setdefault("noop_with_empty_axes", int(self.random.integers(2)))
-            axes = self.random.permutation(rank)[:count]
-            axes = np.array([a - rank if self.dares(_HALF) else a for a in axes], dtype=np.int64)
-            if len(args) > 1:
-                self.leaf(args[1], axes.shape, "int64", data=axes)
-            elif rank and self.dares(_HALF):
-                attributes.setdefault("axes", tuple(int(axis) for axis in axes))
-        elif op_type in operators.POOLS | operators.GLOBAL_POOLS:
-            shape = self.leaf(args[0], self.image())
-            spatial = len(shape) - 2
-            if spatial < 1:
-                raise DeadEndError
-            if op_type in operators.POOLS:
-                attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
-            self._window(attributes, spatial)
+            self._reduction(args, attributes)
         elif op_type in operators.BROADCASTING:
             self._broadcast(args, op_type)
         self._further_operands(op_type, args, schema)
+
+    def _reduction(self, args: Sequence[str], attributes: Attributes) -> None:
+        rank = len(self.data(args[0]))
+        count = 0 if self.dares(_RARELY) else self.one_of((1, 2) if rank > 1 else (1,))
+        if not count:
+            attributes.setdefault("noop_with_empty_axes", int(self.random.integers(2)))
+        axes = self.random.permutation(rank)[:count]
+        axes = np.array([a - rank if self.dares(_HALF) else a for a in axes], dtype=np.int64)
+        if len(args) > 1:
+            self.leaf(args[1], axes.shape, "int64", data=axes)
+        elif rank and self.dares(_HALF):
+            attributes.setdefault("axes", tuple(int(axis) for axis in axes))
 
     def _further_operands(self, op_type: str, args: Sequence[str], schema: OpSchema) -> None:
         """Draw what is missing yet, by what the operator's slots are for."""
@@ -750,9 +758,11 @@ class Sampler:
     def _ints(self, count: int, low: int, high: int) -> tuple[int, ...]:
         return tuple(int(n) for n in self.random.integers(low, high, count))
 
-    def _window(self, attributes: Attributes, spatial: int) -> None:
+    def _window(self, op_type: str, attributes: Attributes, spatial: int) -> None:
         if spatial < 1:
             raise DeadEndError
+        if op_type in operators.POOLS:
+            attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
         if self.dares(_HALF):
             attributes.setdefault("strides", self._ints(spatial, 1, 3))
         if self.dares(_SELDOM):
@@ -899,3 +909,4 @@ WINDOWED = (
     | operators.GLOBAL_POOLS
     | {"Conv", "ConvTranspose", "InstanceNormalization", "GroupNormalization", "GridSample"}
 )
+IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})

@@ -154,7 +154,9 @@ class Wishes:
 
     # -- reading conditions --------------------------------------------------------------------
 
-    def add(self, condition: ast.expr, random: np.random.Generator) -> None:
+    def add(  # noqa: C901  # a case for each form
+        self, condition: ast.expr, random: np.random.Generator
+    ) -> None:
         """Read a condition; of an ``or``, one operand."""
         match condition:
             case ast.BoolOp(ast.And(), operands):
@@ -248,7 +250,9 @@ _PAST: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 
 
-def quantity_of(part: ast.expr) -> Quantity | None:  # noqa: PLR0911  # a case for each form
+def quantity_of(  # noqa: C901, PLR0911, PLR0912  # a case for each form
+    part: ast.expr,
+) -> Quantity | None:
     """Return the quantity that an expression is, if it is one, perhaps and a number."""
     match part:
         case ast.Attribute(ast.Name(name), "rank"):

@@ -291,8 +291,12 @@ def general_draws(
 
 
 def odd_draws(seen: Mapping[str, Feed], specs: Mapping[str, DrawSpec]) -> Iterator[dict[str, Feed]]:
-    """Yield draws of odd numbers for many places at once, a kind in each."""
-    likes = {name: value for name in specs if isinstance(value := seen[name], np.ndarray)}
+    """Yield draws of odd floats for many places at once, a kind in each."""
+    likes = {
+        name: value
+        for name in specs
+        if isinstance(value := seen[name], np.ndarray) and value.dtype.kind == "f"
+    }
     for numbers in _ODD:
         wanted = Wanted([numbers], most=math.inf, beyond=frozenset(numbers))
         yield {**seen, **drawn_for(wanted, likes, specs, _ELEMENTS)}
