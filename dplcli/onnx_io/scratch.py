@@ -6,7 +6,7 @@ import math
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import onnx
@@ -25,7 +25,7 @@ from dplcli.onnx_io.read import model_from_proto
 from dplcli.onnx_io.write import to_proto
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from onnx import ModelProto
@@ -124,6 +124,10 @@ def text_of_model(model: Model) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+RunOnce: TypeAlias = "Callable[[bytes, Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]"
+"""Runs a model in onnxruntime, which may end a process; gives nothing if it does not run."""
+
+
 class MadeUpGraph(Protocol):
     """A graph, by names.
 
@@ -140,21 +144,22 @@ class MadeUpGraph(Protocol):
     outputs: list[str]
 
 
-def node_types(
+def node_types(  # noqa: PLR0913  # what inference takes, and who else to ask
     node: Any,  # noqa: ANN401  # as in MadeUpGraph
     types: Mapping[str, tuple[str, tuple[int, ...]]],
     constants: Mapping[str, NDArray[Any]],
     opset: int,
+    run: RunOnce,
     *,
     may_be_empty: bool = False,
 ) -> dict[str, tuple[str, tuple[int, ...]]] | None:
     """Return element type and shape of what a made-up node makes; None if onnx cannot tell.
 
     What has no elements fits only if it may be empty. Sizes that depend on data are taken for 2.
-    Of ``com.microsoft``, onnxruntime tells.
+    Where onnx cannot tell, as of ``com.microsoft``, onnxruntime does.
     """
     if node.domain == CONTRIB:
-        return _types_by_runtime(node, types, constants, opset)
+        return _types_by_runtime(node, types, constants, opset, run)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
         read = {name: types[name] for name in node.inputs if name}
@@ -170,7 +175,7 @@ def node_types(
     for name, kind in inferred.items():
         dims = kind.tensor_type.shape.dim
         if not kind.tensor_type.HasField("shape"):
-            return None
+            return _types_by_runtime(node, types, constants, opset, run)
         shape = tuple(dim.dim_value if dim.HasField("dim_value") else 2 for dim in dims)
         if min(shape, default=1) < (not may_be_empty):
             return None
@@ -183,10 +188,9 @@ def _types_by_runtime(
     types: Mapping[str, tuple[str, tuple[int, ...]]],
     constants: Mapping[str, NDArray[Any]],
     opset: int,
+    run: RunOnce,
 ) -> dict[str, tuple[str, tuple[int, ...]]] | None:
-    """Run one node in onnxruntime, fed ones, and return what it gives; None if it does not run."""
-    import onnxruntime  # noqa: PLC0415  # slow to load
-
+    """Run one node, fed ones, and return the types of what it gives; None if it does not run."""
     read = {name: types[name] for name in node.inputs if name}
     fed = {
         name: constants.get(name, np.ones(shape, dtype)) for name, (dtype, shape) in read.items()
@@ -201,16 +205,8 @@ def _types_by_runtime(
         [onnx.ValueInfoProto(name=name) for name in node.outputs if name],
         opset,
     )
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-        given = session.run(None, fed)
-    except Exception:  # noqa: BLE001  # onnxruntime has a class of error for each status
-        return None
-    names = [output.name for output in session.get_outputs()]
-    return {name: (str(array.dtype), array.shape) for name, array in zip(names, given, strict=True)}
+    given = run(proto.SerializeToString(), fed)
+    return {name: (str(array.dtype), array.shape) for name, array in given.items()} or None
 
 
 _MOST_WHOLE = 64
@@ -291,19 +287,21 @@ def _model_of(
     )
 
 
-def _all_types(graph: MadeUpGraph, opset: int) -> dict[str, tuple[str, tuple[int, ...]]] | None:
+def _all_types(
+    graph: MadeUpGraph, opset: int, run: RunOnce
+) -> dict[str, tuple[str, tuple[int, ...]]] | None:
     """Return the types of all values, node by node; None if a node fits together with nothing."""
     types = dict(graph.inputs)
     types |= {name: (str(data.dtype), data.shape) for name, data in graph.constants.items()}
     for node in graph.nodes:
-        made = node_types(node, types, graph.constants, opset, may_be_empty=True)
+        made = node_types(node, types, graph.constants, opset, run, may_be_empty=True)
         if made is None:
             return None
         types |= made
     return types
 
 
-def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
+def build_model(graph: MadeUpGraph, opset: int, run: RunOnce) -> Model | None:
     """Make a model of a made-up graph; None if operators and shapes do not fit together."""
     inputs = [
         onnx.helper.make_tensor_value_info(name, DTYPE_CODES[dtype], shape)
@@ -318,23 +316,27 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     proto = _model_of(nodes, inputs, constants, outputs, opset)
     if any(map(infer.endangers_inference, nodes)):
         return None
-    if any(node.domain == CONTRIB for node in graph.nodes):  # onnx knows nothing of these
-        types = _all_types(graph, opset)
+    try:
+        if any(node.domain for node in graph.nodes):
+            raise onnx.shape_inference.InferenceError("onnx knows nothing of it")
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+        known = {info.name: info for info in (*inferred.graph.value_info, *inferred.graph.output)}
+    except _UNFIT:  # node by node then; onnx does not infer through the bodies of all operators
+        types = _all_types(graph, opset, run)
         if types is None:
             return None
-        proto.graph.value_info.extend(
-            onnx.helper.make_tensor_value_info(name, DTYPE_CODES[dtype], shape)
-            for node in graph.nodes
-            for name in (node.outputs if node.domain else ())
-            for dtype, shape in [types[name]]
-        )
+        known = {
+            name: onnx.helper.make_tensor_value_info(name, DTYPE_CODES[dtype], shape)
+            for name, (dtype, shape) in types.items()
+        }
+        made = [name for node in graph.nodes for name in node.outputs if name]
+        proto.graph.value_info.extend(known[name] for name in made if name not in graph.outputs)
+    if not all(name in known and known[name].HasField("type") for name in graph.outputs):
+        return None
+    del proto.graph.output[:]
+    proto.graph.output.extend(known[name] for name in graph.outputs)
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
-        known = {info.name: info for info in inferred.graph.value_info}
-        known |= {info.name: info for info in inferred.graph.output if info.HasField("type")}
-        del proto.graph.output[:]
-        proto.graph.output.extend(known[name] for name in graph.outputs)
         onnx.checker.check_model(proto)  # a full check would only infer the same once more
-    except (*_UNFIT, KeyError):
+    except _UNFIT:
         return None
     return model_from_proto(proto, Path(), "made up")

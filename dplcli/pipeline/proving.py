@@ -30,24 +30,39 @@ from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted, some_of
 from dplcli.files import temporary_folder
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import FIRST_OPSET, LAST_OPSET, PLACE_SLOTS, SIZED_FROM, draws_random
+from dplcli.ir.operators import (
+    FIRST_OPSET,
+    LAST_OPSET,
+    ORDERING,
+    PLACE_SLOTS,
+    SIZED_FROM,
+    draws_random,
+)
 from dplcli.ir.types import Exempt, dtype_name
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.infer import objection_to, with_operator_defined
-from dplcli.onnx_io.scratch import DEFAULT_OPSET, build_model, model_from_text, text_of_model
+from dplcli.onnx_io.scratch import DEFAULT_OPSET, model_from_text, text_of_model
 from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.operands import DeadEndError
-from dplcli.pipeline.sampling import IN_BLOCKS, SWITCHES, WINDOWED, Sampler, plain_graphs
+from dplcli.pipeline.sampling import (
+    IN_BLOCKS,
+    RUN_LIMIT,
+    SWITCHES,
+    WINDOWED,
+    Sampler,
+    model_of,
+    plain_graphs,
+)
 from dplcli.pipeline.varying import changed_at_random, instance_of, simpler
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify import Check
 from dplcli.verify.behaviours import oddities_of
-from dplcli.verify.check import REFERENCE_LEVEL, Execution, InputRequest, OfRule, Whole
+from dplcli.verify.check import REFERENCE_LEVEL, InputRequest, OfRule, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -308,7 +323,7 @@ def _trial_of(rule: AnyRule, place: str, graphs: Iterator[Instance]) -> Trial:
     """Try *rule* on the first graph that onnxruntime runs."""
     reason = "no graph was found that all conditions fit"
     for graph, after in itertools.islice(_fitting(rule, graphs), _MOST_RUNS):
-        before = build_model(graph, _usual_opset(rule))
+        before = model_of(graph, _usual_opset(rule))
         if before is None:
             continue
         try:
@@ -329,7 +344,7 @@ def _fitting(rule: AnyRule, graphs: Iterator[Instance]) -> Iterator[tuple[Instan
     """Yield the graphs that *rule* matches, each with its model."""
     opset = _usual_opset(rule)
     for graph in graphs:
-        model = build_model(graph, opset)
+        model = model_of(graph, opset)
         if model is not None and _takes(rule, model):
             yield graph, model
 
@@ -451,7 +466,6 @@ def _varied(
 # One rule on one graph: what it makes of it, and whether the check finds a difference.
 
 
-_RUN_LIMIT = Execution(timeout=5.0)
 _SMALL = 9.0
 """How large whole numbers are that do not wrap around, unless a rule is of whole numbers."""
 
@@ -548,12 +562,13 @@ class _Attempts:
 
     @cached_property
     def excused(self) -> frozenset[Exempt]:
-        """For which numbers the rule may be wrong."""
-        return frozenset(excepted(self.rule))
+        """For which numbers the rule may be wrong: what overflows, unless it is of whole numbers."""
+        overflow = frozenset[Exempt]() if self.is_of_integers else frozenset[Exempt]({"overflow"})
+        return overflow | excepted(self.rule)
 
     def on(self, made: _Made) -> str:
         """Try the rule on a graph; return what is wrong, or ""."""
-        model = build_model(made.graph, made.opset)
+        model = model_of(made.graph, made.opset)
         if model is None or any(map(_overreaches, model.graph)):
             return ""
         declared = [value.known_type() for value in model.graph.outputs]
@@ -622,10 +637,12 @@ class _Attempts:
         check = Check(
             seeds=(self.seed,),
             levels=(REFERENCE_LEVEL,),
-            execution=_RUN_LIMIT,
+            execution=RUN_LIMIT,
             request=InputRequest(ranges=ranges),
             whole=Whole("float32", is_quantised) if "float64" in types else None,
-            of_rule=OfRule(self.excused, math.inf if self.is_of_integers else _SMALL),
+            of_rule=OfRule(
+                self.excused | left_open(graph), math.inf if self.is_of_integers else _SMALL
+            ),
         )
         with temporary_folder() as folder:
             paths = folder / "before.onnx", folder / "after.onnx"
@@ -649,7 +666,8 @@ class _Attempts:
         regions = result.regions
         odd = {} if regions is None else {k: w for k, w in _WORDS.items() if k in regions.odd}
         floats = (data for data in made.graph.constants.values() if data.dtype.kind == "f")
-        if not result.equivalent and self.excused & oddities_of(floats) - {"zero_sign"}:
+        excused = self.excused | left_open(made.graph)
+        if not result.equivalent and excused & oddities_of(floats) - {"zero_sign"}:
             return self._objected("its constants are odd numbers, for which the rule may be wrong")
         if not result.equivalent:
             worst = next((output for output in result.outputs if not output.ok), None)
@@ -659,9 +677,9 @@ class _Attempts:
             advice = next((f" {_ADVICE.format(kind)}" for kind in odd), "")
             return f"{wrong}{advice}"
         for kind, where in odd.items():
-            if kind not in self.excused:
+            if kind not in excused:
                 return f"results differ {where} {_ADVICE.format(kind)}"
-            self.notes[f"results differ {where}, as the rule says"] = None
+            self.notes[f"results differ {where}, as the rule or the standard says"] = None
         self.applied += 1
         self.tried.add(made, {} if regions is None else regions.behaviours)
         return ""
@@ -785,6 +803,20 @@ def excepted(rule: AnyRule) -> set[Exempt]:
     return {*said, *(rule.excepted if isinstance(rule, RewriteRule) else ())}
 
 
+def left_open(graph: Instance) -> frozenset[Exempt]:
+    """Return for which numbers the standard leaves open what operators of a graph make of them.
+
+    NaN has no place in an order, and a float out of range is anything as a whole number.
+    """
+    found = set[Exempt]()
+    for node in graph.nodes:
+        if node.op_type in ORDERING:
+            found.add("nan")
+        if node.op_type == "Cast" and node.attributes.get("to") in _WHOLE_TYPES:
+            found |= {"nan", "inf", "overflow"}
+    return frozenset(found)
+
+
 def _is_empty(graph: Instance) -> bool:
     """Tell whether something that a graph reads has no elements."""
     shapes = [shape for _, shape in graph.inputs.values()]
@@ -822,6 +854,6 @@ def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
         if still and exemption_of(still) == exemption_of(why):  # wrong for numbers as usual
             smallest, why = smaller, still
             candidates = simpler(graph)
-    model = build_model(smallest.graph, smallest.opset)
+    model = model_of(smallest.graph, smallest.opset)
     text = "" if model is None else text_of_model(model)
     return Trial(rule, "made up", "1 graph", "failed", why, graphs=1, counterexample=text)

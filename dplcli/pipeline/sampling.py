@@ -10,16 +10,20 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch, sketches
+from dplcli.errors import VerificationError
 from dplcli.ir import operators
 from dplcli.ir.types import DTYPE_CODES
-from dplcli.onnx_io.scratch import accepted_types, node_types, whole_values
+from dplcli.onnx_io.scratch import accepted_types, build_model, node_types, whole_values
 from dplcli.pipeline.operands import FORMS, SIZES, WINDOWS, DeadEndError, drawn_by_form
 from dplcli.pipeline.wishes import Quantity, Wishes, stated_numbers, wishes_of
+from dplcli.verify.check import Execution
+from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.pattern import AttributeValue
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import OpSchema, SchemaLibrary
+    from dplcli.ir import Model, OpSchema, SchemaLibrary
 
     Shape: TypeAlias = tuple[int, ...]
     Type: TypeAlias = tuple[str, Shape]
@@ -134,6 +138,9 @@ def as_type(numbers: NDArray[Any], dtype: str) -> Array:
 
 
 # Drawing a graph for a pattern.
+
+
+RUN_LIMIT = Execution(timeout=5.0)
 
 
 _SHARED = frozenset(["N", "C", "s", "kernel_shape"])
@@ -248,22 +255,25 @@ class Sampler:
             self.dims[int(self.random.integers(3))] = 0
         self.leaves = {leaf.name: leaf for leaf in self.sketch.leaves}
         for number, node in enumerate(self.sketch.nodes):
-            assumed = self.sketch.assumed.get(number, set()) if self.daring else ()
-            stated = {k: v for k, v in node.attributes.items() if k not in assumed}
-            captured = self.sketch.captured.get(number, {})
-            rest = self.sketch.rests.get(number, "")
-            stated |= self._wished_attributes(node, captured, rest, stated)
-            is_open = number in self.sketch.open_nodes
-            self._add(replace(node, attributes=stated), is_open=is_open)
-            made = self.made.nodes[-1].attributes
-            for attribute, name in captured.items():
-                if attribute in made:
-                    self.held.setdefault(name, {"": made[attribute]})
-            if rest:
-                named = {*node.attributes, *captured}
-                self.held.setdefault(rest, {n: a for n, a in made.items() if n not in named})
+            self._draw_node(number, node)
         self.fitting.add(self.rank)
         return self.made
+
+    def _draw_node(self, number: int, node: InstanceNode) -> None:
+        """Draw the operands and attributes of a node, and keep what the pattern binds."""
+        assumed = self.sketch.assumed.get(number, set()) if self.daring else ()
+        stated = {k: v for k, v in node.attributes.items() if k not in assumed}
+        captured = self.sketch.captured.get(number, {})
+        rest = self.sketch.rests.get(number, "")
+        stated |= self._wished_attributes(node, captured, rest, stated)
+        self._add(replace(node, attributes=stated), is_open=number in self.sketch.open_nodes)
+        made = self.made.nodes[-1].attributes
+        for attribute, name in captured.items():
+            if attribute in made:
+                self.held.setdefault(name, {"": made[attribute]})
+        if rest:
+            named = {*node.attributes, *captured}
+            self.held.setdefault(rest, {n: a for n, a in made.items() if n not in named})
 
     def _wished_attributes(
         self, node: InstanceNode, captured: Mapping[str, str], rest: str, stated: Attributes
@@ -564,7 +574,7 @@ class Sampler:
         drawn = replace(node, inputs=tuple(args), outputs=made, attributes=attributes)
         is_empty = 0 in self.dims
         data = self.made.constants | self.values
-        types = node_types(drawn, self.types, data, self.opset, may_be_empty=is_empty)
+        types = node_types(drawn, self.types, data, self.opset, run_once, may_be_empty=is_empty)
         if types is None:
             raise DeadEndError
         self.types.update(types)
@@ -877,6 +887,23 @@ class Sampler:
                 self.leaf(name, scales.shape, "float32", data=scales)
         if "mode" not in attributes:
             attributes["mode"] = str(self.one_of(("nearest", "linear")))
+
+
+def run_once(content: bytes, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Run a model in a process of onnxruntime's own; return nothing if it does not run."""
+    from dplcli.verify.run import Runner  # noqa: PLC0415  # loads onnxruntime, elsewhere
+
+    source = ModelSource(Path("made_up.onnx"), content, execution=RUN_LIMIT)
+    try:
+        outputs = Runner(source, "disable").run(dict(feeds))
+    except (RunError, VerificationError):
+        return {}
+    return {name: leaves[0].data for name, leaves in outputs.items() if len(leaves) == 1}
+
+
+def model_of(graph: Instance, opset: int) -> Model | None:
+    """Make a model of a made-up graph; None if operators and shapes do not fit together."""
+    return build_model(graph, opset, run_once)
 
 
 def plain_graphs(rule: Rule, schemas: SchemaLibrary, opset: int) -> Iterator[Iterator[Instance]]:

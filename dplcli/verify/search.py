@@ -90,9 +90,8 @@ each, numbers of which many are equal, and numbers from tiny to large."""
 _ODD = (
     (math.nan, math.nan, 0.7, -0.4, 1.3, -1.6),
     (math.inf, -math.inf, 0.7, -0.4, 1.3, -1.6),
-    tuple(sign * 2.0**power for power in (127, 126, 64, 20, 3, 0, -70) for sign in (1, -1)),
 )
-"""What is drawn beside that where odd numbers count, too: none, infinite, and ends of a type."""
+"""What is drawn beside that where odd numbers count, too: some that are none, or infinite."""
 
 _TURNS = (2, 40, 0, 1)
 """How often loops go round in these."""
