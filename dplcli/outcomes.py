@@ -1085,11 +1085,6 @@ class Trial:
         count = len(self.behaviours)
         return f"{sum(self.behaviours.values())} of {count} behaviours" if count else ""
 
-    @property
-    def missing(self) -> list[str]:
-        """The behaviours that no graph showed."""
-        return [name for name, is_shown in self.behaviours.items() if not is_shown]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RulesOutcome(Outcome):

@@ -262,7 +262,8 @@ class Fit:
                 self._bind(operand.dims, shape)
         for name, operand in pairs:
             held = self.sampler.values.get(name)
-            if held is not None and operand.kind in FITTING and operand.of[0] not in self.lists:
+            is_open = operand.kind in FITTING and operand.of[0] not in self.lists
+            if is_open and held is not None and held.ndim == 1:
                 self.lists[operand.of[0]] = FITTING[operand.kind](self, held)
         for name, operand in pairs:
             if self.sampler.shape(name) is None and not (operand.dims is None and not operand.kind):

@@ -228,12 +228,16 @@ class Trier:
         if not attempts.applied:
             return Trial(rule, "made up", "no graph", "not tried", attempts.blocked(why))
         left = attempts.untried(parts) if wanted >= _ENOUGH else []
+        why_not = f"no graph was made up for {some_of(left)}{attempts.because()}" if left else ""
+        unseen = [name for name, is_shown in attempts.tried.behaviours.items() if not is_shown]
+        if unseen and wanted >= _ENOUGH and not left:
+            why_not = f"no graph showed that {some_of(unseen)}"
         return Trial(
             rule,
             "made up",
             counted(attempts.applied, "graph"),
-            "not tried" if left else "passed",
-            f"no graph was made up for {some_of(left)}{attempts.because()}" if left else "",
+            "not tried" if why_not else "passed",
+            why_not,
             graphs=attempts.applied,
             tried=attempts.tried.lines(),
             behaviours=attempts.tried.behaviours,
@@ -562,7 +566,7 @@ class _Attempts:
 
     @cached_property
     def excused(self) -> frozenset[Exempt]:
-        """For which numbers the rule may be wrong: what overflows, unless it is of whole numbers."""
+        """For which numbers the rule may be wrong: large ones, unless it is of whole numbers."""
         overflow = frozenset[Exempt]() if self.is_of_integers else frozenset[Exempt]({"overflow"})
         return overflow | excepted(self.rule)
 

@@ -266,7 +266,13 @@ class Sampler:
         captured = self.sketch.captured.get(number, {})
         rest = self.sketch.rests.get(number, "")
         stated |= self._wished_attributes(node, captured, rest, stated)
-        self._add(replace(node, attributes=stated), is_open=number in self.sketch.open_nodes)
+        daring = self.daring
+        if rest in self.held and not self.dares(_RARELY):
+            self.daring = 0.0  # the pattern has these attributes elsewhere: no others are drawn
+        try:
+            self._add(replace(node, attributes=stated), is_open=number in self.sketch.open_nodes)
+        finally:
+            self.daring = daring
         made = self.made.nodes[-1].attributes
         for attribute, name in captured.items():
             if attribute in made:
@@ -284,12 +290,13 @@ class Sampler:
         if schema is None or self.dares(_RARELY):
             return {}
         for attribute, kind in schema.attributes.items():
-            label = captured.get(attribute, f"{node.outputs[0]}.{attribute}")
+            bound = captured.get(attribute, "")
+            label = f"{bound or node.outputs[0]}.{attribute}"
             wanted = self.wishes.number(label)
             if attribute in stated:
                 continue
-            if label in self.held:
-                wished[attribute] = self.held[label][""]
+            if bound in self.held:
+                wished[attribute] = self.held[bound][""]
             elif texts := self.wishes.texts.get(label):
                 wished[attribute] = self.one_of(texts)
             elif wanted is not None and kind in {"int", "float"}:

@@ -257,7 +257,8 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     parts: list[Part] = [TextTable("rule", *figures, right=figures, rows=rows, title="Rules")]
     for trial in trials if verbose or len(counts) <= _FEW_RULES else ():
         if trial.tried:
-            said = [*trial.tried, *(f"note: {note}" for note in trial.notes)]
+            said = [counted(trial.graphs, "graph") + (f", {trial.shown}" if trial.shown else "")]
+            said += [*trial.tried, *(f"note: {note}" for note in trial.notes)]
             parts += [Text(), Text(f"{trial.rule.qualified_name} was tried on")]
             parts += [Text(f"  {line}") for line in said]
     shown = [t for t in trials if verbose or t.verdict in {"failed", "not tried"}]

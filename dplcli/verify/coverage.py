@@ -279,7 +279,7 @@ class PlaceCoverage:
         """Yield each piece that has to be reached, in words, and whether some run reached it."""
         for key in self._asked(made):
             met = self.met[key]
-            yield f"{met.op_type} {key.piece}", not met.distance
+            yield f"{met.op_type} is {key.piece}", not met.distance
 
     def _asked(self, made: Sequence[set[str]] | None = None) -> list[PieceKey]:
         """Return the pieces that have to be reached: some only if one model alone has them."""
