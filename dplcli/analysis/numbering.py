@@ -282,10 +282,12 @@ def both_there(
             yield old, new
 
 
-def operands(node: Node, number: Callable[[Value], int]) -> tuple[int, ...]:
-    """Number what *node* reads, sorted where the order does not matter."""
+def operands(
+    node: Node, number: Callable[[Value], int], *, in_order: bool = False
+) -> tuple[int, ...]:
+    """Number what *node* reads, sorted where the order does not matter, or *in_order*."""
     numbers = [ABSENT if value is None else number(value) for value in slots(node)]
-    return tuple(sorted(numbers) if is_commutative(node) else numbers)
+    return tuple(numbers if in_order or not is_commutative(node) else sorted(numbers))
 
 
 def is_stored(node: Node) -> bool:
@@ -327,7 +329,8 @@ class Side:
         given: Numbers of the inputs that have a partner.
         outer: Numbers a value of a graph around this one.
         tag: Tells the two sides apart, for values that are never equal.
-        skips_copies: Whether what an Identity gives has the number of what it reads.
+        is_as_written: Whether operands count in their order, and copies do not: what an Identity
+            gives has the number of what it reads.
         nodes: Its nodes in order, those that only hold a constant left out.
         position: Where each of them stands.
         made: Their numbers, by all that they are computed from.
@@ -339,7 +342,7 @@ class Side:
     given: Mapping[Value, int]
     outer: Callable[[Value], int]
     tag: int
-    skips_copies: bool = False
+    is_as_written: bool = False
 
     def __post_init__(self) -> None:
         """List the nodes and number them."""
@@ -394,10 +397,10 @@ class Side:
         made_by: dict[Node, int] = {}
         for node in reader.nodes(graph):
             source = node.inputs[0] if node.inputs else None
-            if self.skips_copies and node.op_type == "Identity" and source is not None:
+            if self.is_as_written and node.op_type == "Identity" and source is not None:
                 self._values.update((output, self.number_of(source)) for output in made(node))
                 continue
-            inputs = operands(node, self.number_of)
+            inputs = operands(node, self.number_of, in_order=self.is_as_written)
             form: Form = ("made", reader.label(node), inputs, reader.attributes(node))
             if node.subgraphs:
                 # What its bodies compute from what they capture. The answer is kept: each
@@ -452,7 +455,7 @@ def same_structure(first: Model, second: Model) -> bool:
             for place, value in enumerate(free_inputs(graph.inputs))
         }
         side = Side(
-            graph, ModelReader({}), numbers, given, nowhere(numbers, 0), 0, skips_copies=True
+            graph, ModelReader({}), numbers, given, nowhere(numbers, 0), 0, is_as_written=True
         )
         returned.append([side.number_of(value) for value in graph.outputs])
     return returned[0] == returned[1]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dplcli.ir.operators import GLOBAL_POOLS, POOLS
+from dplcli.pipeline.drawing import HALF, SIZES, WINDOWS, DeadEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,18 +28,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.dpl.pattern import AttributeValue
-    from dplcli.pipeline.sampling import Sampler
+    from dplcli.pipeline.drawing import Drawing
 
     Array: TypeAlias = NDArray[Any]
     Shape: TypeAlias = tuple[int, ...]
     Attributes: TypeAlias = dict[str, AttributeValue | NDArray[Any]]
-
-
-_HALF = 0.5
-
-
-class DeadEndError(Exception):
-    """What was drawn so far fits together with nothing; draw again."""
 
 
 _CONV = "N C *s; F C/group *kernel_shape; F"
@@ -137,22 +131,6 @@ FORMS: Mapping[str, str] = {
 }
 """The forms of those operators whose operands have to fit each other in ways of their own."""
 
-SIZES: Mapping[str, tuple[int, ...]] = {
-    "N": (1, 2),
-    "C": (4, 4, 2, 6),
-    "E": (2, 4),
-    "Q": (2, 1, 3),
-    "H": (4, 6, 8),
-    "I": (2, 3),
-    "J": (1, 2),
-    "kernel_shape": (1, 2, 3),
-}
-"""What some sizes are drawn from; others are sizes of the graph."""
-
-WINDOWS = (4, 5, 6, 7)
-"""The sizes of an image that a window may run over."""
-
-
 # Reading forms.
 
 
@@ -224,7 +202,7 @@ class Fit:
     """One node whose operands are drawn by an alternative of its form.
 
     Attributes:
-        sampler: Draws the graph.
+        drawing: Draws the graph.
         args: The names of the operands.
         attributes: What is known of the attributes; what is drawn is added.
         alternative: The alternative.
@@ -234,7 +212,7 @@ class Fit:
         last: What kinds of numbers that belong together tell each other.
     """
 
-    sampler: Sampler
+    drawing: Drawing
     args: Sequence[str]
     attributes: Attributes
     alternative: Alternative
@@ -257,16 +235,16 @@ class Fit:
             if name
         ]
         for name, operand in pairs:
-            shape = self.sampler.shape(name)
+            shape = self.drawing.shape(name)
             if shape is not None and operand.dims is not None and not operand.is_beside:
                 self._bind(operand.dims, shape)
         for name, operand in pairs:
-            held = self.sampler.values.get(name)
+            held = self.drawing.values.get(name)
             is_open = operand.kind in FITTING and operand.of[0] not in self.lists
             if is_open and held is not None and held.ndim == 1:
                 self.lists[operand.of[0]] = FITTING[operand.kind](self, held)
         for name, operand in pairs:
-            if self.sampler.shape(name) is None and not (operand.dims is None and not operand.kind):
+            if self.drawing.shape(name) is None and not (operand.dims is None and not operand.kind):
                 self._draw(name, operand)
         for name, value in self.alternative.stated.items():
             known = self._number(value)
@@ -297,9 +275,7 @@ class Fit:
         stated = self.attributes.get(name)
         if not isinstance(stated, int):
             default = name == "group"
-            stated = (
-                1 if default and not self.sampler.dares(_HALF) else self.sampler.one_of(choices)
-            )
+            stated = 1 if default and not self.drawing.dares(HALF) else self.drawing.one_of(choices)
             if not default or stated != 1:
                 self.attributes[name] = stated
         return stated
@@ -309,14 +285,14 @@ class Fit:
         if self.alternative.counted is None:
             return
         name, of, default = self.alternative.counted
-        rank = len(self.sampler.shape(self.args[0]) or ())
+        rank = len(self.drawing.shape(self.args[0]) or ())
         axis = len(self.lists.get(of, ()))
         stated = self.attributes.get(name)
         if isinstance(stated, int):
             if stated % max(rank, 1) != axis % max(rank, 1):
                 raise DeadEndError
         elif default == "" or int(default) % max(rank, 1) != axis:
-            self.attributes[name] = axis - rank if self.sampler.dares(_HALF) else axis
+            self.attributes[name] = axis - rank if self.drawing.dares(HALF) else axis
 
     # -- sizes ---------------------------------------------------------------------------------
 
@@ -356,14 +332,14 @@ class Fit:
         counted = self.alternative.counted
         if counted is not None and names[0] == counted[1]:
             stated = self.attributes.get(counted[0], None if counted[2] == "" else int(counted[2]))
-            is_open = counted[0] not in self.attributes and self.sampler.dares(_HALF)
+            is_open = counted[0] not in self.attributes and self.drawing.dares(HALF)
             if isinstance(stated, int) and not is_open:
                 if not -len(shape) <= stated < len(shape):
                     raise DeadEndError
                 places = [at for at in places if at == stated % len(shape)]
         if not places:
             raise DeadEndError
-        first = self.sampler.one_of(places)
+        first = self.drawing.one_of(places)
         return {names[0]: first, names[1]: room - first}
 
     def _bind_size(self, dim: str, size: int) -> None:
@@ -411,7 +387,7 @@ class Fit:
     def _draw_name(self, name: str, size: int = 0) -> None:
         """Draw a size, or an attribute that sizes depend on."""
         if name[0].isupper():
-            self.sizes[name] = self.sampler.size(name, SIZES.get(name, ()))
+            self.sizes[name] = self.drawing.size(name, SIZES.get(name, ()))
             return
         channels = self.sizes.get("C", size)
         choices = {"group": (1, 1, 2, 3, channels), "block_size": (16, 32)}
@@ -423,10 +399,10 @@ class Fit:
         make = KINDS.get(operand.kind)
         shape = None if operand.dims is None else self._shape(name, operand.dims)
         if operand.is_beside and shape is not None:
-            shape = self.sampler.beside(shape)
+            shape = self.drawing.beside(shape)
         dtype = operand.dtype or self._dtype()
         if make is None:
-            found = self.sampler.leaf(name, shape or (), dtype, positive=operand.kind == "positive")
+            found = self.drawing.leaf(name, shape or (), dtype, positive=operand.kind == "positive")
         else:
             sources = (
                 self.lists[n] if n in self.lists else self.sizes.get(n, 0) for n in operand.of
@@ -434,20 +410,20 @@ class Fit:
             data = np.asarray(make(self, shape, *sources))
             data = data if shape is None or data.shape == shape else data.reshape(shape)
             kind = {"f": dtype, "b": "bool", "u": "uint8"}.get(data.dtype.kind, "int64")
-            found = self.sampler.leaf(name, data.shape, operand.dtype or kind, data=data)
+            found = self.drawing.leaf(name, data.shape, operand.dtype or kind, data=data)
         if operand.dims is not None and not operand.is_beside:
             self._bind(operand.dims, found)
 
     def _dtype(self) -> str:
-        known = (self.sampler.types[name][0] for name in self.args if name in self.sampler.types)
+        known = (self.drawing.types[name][0] for name in self.args if name in self.drawing.types)
         return next(known, "")
 
     def _shape(self, name: str, dims: Sequence[str]) -> Shape:
         """Return the shape of an operand; sizes that are not bound are drawn."""
-        wanted = self.sampler.wanted_rank(name)
+        wanted = self.drawing.wanted_rank(name)
         shape: list[int] = []
         free = [dim[1:] for dim in dims if dim[0] == "*" and dim[1:] not in self.lists]
-        rank = self.sampler.rank if wanted is None else wanted
+        rank = self.drawing.rank if wanted is None else wanted
         room = max(rank - sum(dim[0] != "*" for dim in dims), 0)
         room -= sum(len(self.lists.get(dim[1:], ())) for dim in dims if dim[0] == "*")
         for dim in dims:
@@ -458,7 +434,7 @@ class Fit:
                     self.lists[dim[1:]] = self._list(dim[1:], max(count, 0), len(shape))
                 shape += self.lists[dim[1:]]
             elif dim == "?":
-                shape.append(self.sampler.size(dim, (1, 2, 3)))
+                shape.append(self.drawing.size(dim, (1, 2, 3)))
             else:
                 for part in _names_in(dim):
                     if not self._is_known(part):
@@ -472,11 +448,11 @@ class Fit:
         if counted is not None and counted[1] == name:
             rank = room + 1 if "*b" else room
             stated = self.attributes.get(counted[0])
-            if stated is None and counted[2] and not self.sampler.dares(_HALF):
+            if stated is None and counted[2] and not self.drawing.dares(HALF):
                 stated = int(counted[2])
             if isinstance(stated, int):
                 return min(stated % rank, room)
-        return int(self.sampler.random.integers(room + 1))
+        return int(self.drawing.random.integers(room + 1))
 
     def _list(self, name: str, count: int, at: int) -> Shape:
         """Draw the sizes that a name with a star stands for."""
@@ -484,8 +460,8 @@ class Fit:
             count = len(self.lists.get("s", ())) or count
         choices = WINDOWS if name == "s" else SIZES.get(name, ())
         if choices:
-            return tuple(self.sampler.size(name, choices) for _ in range(count))
-        return self.sampler.dims_from(at, count)
+            return tuple(self.drawing.size(name, choices) for _ in range(count))
+        return self.drawing.dims_from(at, count)
 
 
 def _names_in(dim: str) -> list[str]:
@@ -523,7 +499,7 @@ def _evaluated(tree: ast.expr, known: Mapping[str, Any]) -> int:
 
 def _at(fit: Fit, _: Shape | None, before: Shape, behind: Shape) -> list[int] | int:
     """Count an axis from either end."""
-    return len(before) if not fit.sampler.dares(_HALF) else -(len(behind) + 1)
+    return len(before) if not fit.drawing.dares(HALF) else -(len(behind) + 1)
 
 
 def _target(fit: Fit, _: Shape | None, shape: Shape) -> list[int]:
@@ -538,22 +514,22 @@ def _target(fit: Fit, _: Shape | None, shape: Shape) -> list[int]:
         if dim % 2 == 0:
             options += [[*shape[:cut], 2, dim // 2, *shape[cut + 1 :]]]
             options += [[*shape[:cut], dim // 2, 2, *shape[cut + 1 :]]]
-    options += [list(fit.sampler.random.permutation(shape))] if shape else []
-    wished = [int(n) for n in fit.sampler.numbers if n and float(n).is_integer()]
+    options += [list(fit.drawing.random.permutation(shape))] if shape else []
+    wished = [int(n) for n in fit.drawing.numbers if n and float(n).is_integer()]
     options += [[n, -1] for n in wished if n > 0 and size % n == 0]
-    return [int(dim) for dim in fit.sampler.one_of(options)]
+    return [int(dim) for dim in fit.drawing.one_of(options)]
 
 
 def _widened(fit: Fit, _: Shape | None, shape: Shape) -> Shape:
     wide = tuple(3 if d == 1 else d for d in shape)
     ones = tuple(1 for _ in shape)
-    return tuple(fit.sampler.one_of((shape, wide, (2, *wide), ones, (2, *shape))))
+    return tuple(fit.drawing.one_of((shape, wide, (2, *wide), ones, (2, *shape))))
 
 
 def _pads(fit: Fit, _: Shape | None, shape: Shape) -> Any:  # noqa: ANN401  # an array
-    sampler = fit.sampler
-    pads = sampler.random.integers(-1 if sampler.dares(0.12) else 0, 3, 2 * len(shape))
-    if sampler.is_windowed:  # a window takes no batch and no channels in
+    drawing = fit.drawing
+    pads = drawing.random.integers(-1 if drawing.dares(0.12) else 0, 3, 2 * len(shape))
+    if drawing.is_of_images:  # a window takes no batch and no channels in
         quiet = [0, 1, len(shape), len(shape) + 1]
         pads[[at for at in quiet if at < len(pads)]] = 0
     return pads
@@ -561,7 +537,7 @@ def _pads(fit: Fit, _: Shape | None, shape: Shape) -> Any:  # noqa: ANN401  # an
 
 def _cut(fit: Fit, _: Shape | None, count: int, size: int) -> Any:  # noqa: ANN401  # an array
     """Cut a size into so many."""
-    cuts = np.sort(fit.sampler.random.permutation(np.arange(1, size))[: count - 1])
+    cuts = np.sort(fit.drawing.random.permutation(np.arange(1, size))[: count - 1])
     sizes = np.diff([0, *cuts, size])
     if len(sizes) != count:
         raise DeadEndError
@@ -570,45 +546,45 @@ def _cut(fit: Fit, _: Shape | None, count: int, size: int) -> Any:  # noqa: ANN4
 
 def _places(fit: Fit, form: Shape | None, size: int) -> Any:  # noqa: ANN401  # an array
     """Choose among so many, from either end."""
-    low = -size if fit.sampler.dares(_HALF) else 0
-    return fit.sampler.random.integers(low, size, form)
+    low = -size if fit.drawing.dares(HALF) else 0
+    return fit.drawing.random.integers(low, size, form)
 
 
 def _rows(fit: Fit, form: Shape | None, size: int, before: Shape) -> Any:  # noqa: ANN401  # an array
     """Choose rows along an axis; none twice where they are written, unless that adds up."""
-    sampler, axis, form = fit.sampler, len(before), form or ()
+    drawing, axis, form = fit.drawing, len(before), form or ()
     updates = len(fit.args) > 2  # noqa: PLR2004  # what is written
-    if updates and sampler.dares(_HALF):
-        fit.attributes.setdefault("reduction", sampler.one_of(("none", "add", "mul", "max", "min")))
+    if updates and drawing.dares(HALF):
+        fit.attributes.setdefault("reduction", drawing.one_of(("none", "add", "mul", "max", "min")))
     if form[axis] > size:
         raise DeadEndError
     if not updates or fit.attributes.get("reduction", "none") != "none":
-        return sampler.random.integers(0, size, form)
+        return drawing.random.integers(0, size, form)
     wide = np.indices((*form[:axis], size, *form[axis + 1 :]))[axis]
-    return np.take(sampler.random.permuted(wide, axis=axis), range(form[axis]), axis=axis)
+    return np.take(drawing.random.permuted(wide, axis=axis), range(form[axis]), axis=axis)
 
 
 def _start(fit: Fit, form: Shape | None, size: int) -> Any:  # noqa: ANN401  # an array
     ends = ((0, size, 1), (0, 2**31 - 1, 1), (0, -1, 1), (1, size, 1), (-2, 2**63 - 1, 1))
     others = ((-1, -(2**31), -1), (0, size, 2), (1, 2, 1), (0, 1, 1), (-1, size, 1))
-    chosen = fit.sampler.one_of(ends + others if fit.sampler.dares(1.0) else ends)
+    chosen = fit.drawing.one_of(ends + others if fit.drawing.dares(1.0) else ends)
     fit.last = dict(zip(("end", "step"), chosen[1:], strict=True))
     return np.full(form or (), chosen[0])
 
 
 def _chosen(*options: Any) -> Callable[..., Any]:  # noqa: ANN401  # numbers
-    return lambda fit, form, *_: np.full(form or (), fit.sampler.one_of(options))
+    return lambda fit, form, *_: np.full(form or (), fit.drawing.one_of(options))
 
 
 def _between(low: int, high: int) -> Callable[..., Any]:
-    return lambda fit, form, *_: fit.sampler.random.integers(low, high, form)
+    return lambda fit, form, *_: fit.drawing.random.integers(low, high, form)
 
 
 def _bound(usual: float) -> Callable[..., Any]:
     """Return a bound of a Clip."""
 
     def draw(fit: Fit, *_: object) -> float:
-        moved = float(fit.sampler.random.normal()) if fit.sampler.dares(0.7) else 0.0
+        moved = float(fit.drawing.random.normal()) if fit.drawing.dares(0.7) else 0.0
         return round(usual + moved, 2)
 
     return draw
@@ -617,20 +593,20 @@ def _bound(usual: float) -> Callable[..., Any]:
 def _narrowed(fit: Fit, value: Array) -> Shape:
     """Return a shape that an Expand to another widens, or not."""
     shape = tuple(map(int, value))
-    ones = tuple(1 if fit.sampler.random.random() < _HALF else size for size in shape)
-    return tuple(fit.sampler.one_of((shape, ones, ones, shape[1:], tuple(1 for _ in shape))))
+    ones = tuple(1 if fit.drawing.random.random() < HALF else size for size in shape)
+    return tuple(fit.drawing.one_of((shape, ones, ones, shape[1:], tuple(1 for _ in shape))))
 
 
 def _reordered(fit: Fit, value: Array) -> Shape:
     """Return a shape of as many elements."""
     shape = tuple(map(int, value))
-    return tuple(fit.sampler.one_of((shape, shape[::-1], (math.prod(shape),), (1, *shape))))
+    return tuple(fit.drawing.one_of((shape, shape[::-1], (math.prod(shape),), (1, *shape))))
 
 
 FITTING: Mapping[str, Callable[[Fit, Array], Shape]] = {
     "widened": _narrowed,
     "target": _reordered,
-    "repeats": lambda fit, value: fit.sampler.dims_from(0, len(value)),
+    "repeats": lambda fit, value: fit.drawing.dims_from(0, len(value)),
 }
 """What draws the shape of a leaf for numbers that are computed, by what the form calls them."""
 
@@ -646,22 +622,22 @@ KINDS: Mapping[str, Callable[..., Any]] = {
     "end": lambda fit, form, size: np.full(form, fit.last.get("end", size)),
     "step": lambda fit, form: np.full(form, fit.last.get("step", 1)),
     "lengths_of": lambda _fit, _form, count, size: np.full(count, size),
-    "repeats": lambda fit, _, shape: fit.sampler.random.integers(1, 3, len(shape)),
-    "lengths": lambda fit, form, most: fit.sampler.random.integers(1, most + 1, form),
-    "count": lambda fit, form, most: fit.sampler.random.integers(1, most + 1, form),
-    "sizes": lambda fit, _: fit.sampler.dims_from(0, max(fit.sampler.rank, 1)),
-    "sizes_of": lambda fit, _, shape: np.asarray(shape) + fit.sampler.random.integers(-1, 2),
-    "corners": lambda fit, _: np.sort(fit.sampler.random.uniform(0, 4, (2, 2, 2)), 1).reshape(2, 4),
+    "repeats": lambda fit, _, shape: fit.drawing.random.integers(1, 3, len(shape)),
+    "lengths": lambda fit, form, most: fit.drawing.random.integers(1, most + 1, form),
+    "count": lambda fit, form, most: fit.drawing.random.integers(1, most + 1, form),
+    "sizes": lambda fit, _: fit.drawing.dims_from(0, max(fit.drawing.rank, 1)),
+    "sizes_of": lambda fit, _, shape: np.asarray(shape) + fit.drawing.random.integers(-1, 2),
+    "corners": lambda fit, _: np.sort(fit.drawing.random.uniform(0, 4, (2, 2, 2)), 1).reshape(2, 4),
     "zeros": lambda _fit, form: np.zeros(form, np.int64),
     "zero": _between(0, 9),
-    "bytes": lambda fit, form: fit.sampler.random.integers(0, 256, form).astype(np.uint8),
-    "truth": lambda fit, form: fit.sampler.random.integers(0, 2, form) > 0,
+    "bytes": lambda fit, form: fit.drawing.random.integers(0, 256, form).astype(np.uint8),
+    "truth": lambda fit, form: fit.drawing.random.integers(0, 2, form) > 0,
     "depth": _chosen(2, 3),
     "diagonal": _chosen(0, 1, -1),
     "blocks_in": lambda *_: np.array([3, 4]),
     "blocks": lambda *_: np.array([2, 2]),
     "few": _chosen(1, 2, 3),
-    "grid": lambda fit, form: fit.sampler.random.integers(1, 4, form),
+    "grid": lambda fit, form: fit.drawing.random.integers(1, 4, form),
     "twice": lambda *_: np.array([1, 1, 2, 3]),
     "begin": _chosen(0, 1),
     "limit": _chosen(5, 6),
@@ -674,7 +650,7 @@ KINDS: Mapping[str, Callable[..., Any]] = {
 
 
 def drawn_by_form(
-    form: str, sampler: Sampler, args: Sequence[str], attributes: Attributes, outputs: int
+    form: str, drawing: Drawing, args: Sequence[str], attributes: Attributes, outputs: int
 ) -> None:
     """Draw the operands of a node by the first alternative of a form that fits, or by any.
 
@@ -682,16 +658,16 @@ def drawn_by_form(
         DeadEndError: None fits what is known.
     """
     ways = list(alternatives_of(form))
-    if sampler.dares(0.7):
-        sampler.random.shuffle(ways)
+    if drawing.dares(0.7):
+        drawing.random.shuffle(ways)
     for way in ways:
         known = dict(attributes)
-        before = sampler.mark()
-        fit = Fit(sampler, args, known, way, outputs)
+        before = drawing.mark()
+        fit = Fit(drawing, args, known, way, outputs)
         try:
             fit.draw()
         except DeadEndError:
-            sampler.reset(before)
+            drawing.reset(before)
             continue
         attributes.update(known)
         return

@@ -47,12 +47,11 @@ from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.operands import DeadEndError
+from dplcli.pipeline.drawing import OF_IMAGES, DeadEndError
 from dplcli.pipeline.sampling import (
     IN_BLOCKS,
     RUN_LIMIT,
     SWITCHES,
-    WINDOWED,
     Sampler,
     model_of,
     plain_graphs,
@@ -774,7 +773,7 @@ def _overreaches(node: Node) -> bool:
         is_deep = node.op_type == "DepthToSpace"
         cut, most = (image.shape[1:2], size * size) if is_deep else (image.shape[2:], size)
         return any(isinstance(length, int) and length % most for length in cut)
-    known = node.inputs[0].known_type() if node.op_type in WINDOWED and node.inputs[0] else None
+    known = node.inputs[0].known_type() if node.op_type in OF_IMAGES and node.inputs[0] else None
     if known is None or known.shape is None or "kernel_shape" not in node.attributes:
         return False
     given: dict[str, Any] = {name: item.value for name, item in node.attributes.items()}

@@ -7,21 +7,32 @@ things. Most of what is drawn is valid; the rest is thrown away by whoever asks 
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch, sketches
+from dplcli.catalog.sketch import Instance, InstanceNode, sketches
 from dplcli.errors import VerificationError
 from dplcli.ir import operators
 from dplcli.ir.types import DTYPE_CODES
-from dplcli.onnx_io.scratch import accepted_types, build_model, node_types, whole_values
-from dplcli.pipeline.operands import FORMS, SIZES, WINDOWS, DeadEndError, drawn_by_form
-from dplcli.pipeline.wishes import Quantity, Wishes, stated_numbers, wishes_of
+from dplcli.onnx_io.scratch import build_model, node_types, whole_values
+from dplcli.pipeline.drawing import (
+    HALF,
+    LARGEST_SIZE,
+    OF_IMAGES,
+    OTHER_TYPES,
+    RARELY,
+    SELDOM,
+    DeadEndError,
+    Drawing,
+    as_type,
+    label_of,
+)
+from dplcli.pipeline.operands import FORMS, drawn_by_form
+from dplcli.pipeline.wishes import wishes_of
 from dplcli.verify.check import Execution
 from dplcli.verify.values import ModelSource, RunError
 
@@ -85,135 +96,24 @@ SWITCHES = frozenset(
 _FACTORS = frozenset(["alpha", "beta", "gamma", "lambd", "bias"])
 
 
-# Constants.
-
-
-def numbers_of(  # noqa: PLR0911  # a case for each kind
-    kind: str, shape: Shape, random: np.random.Generator, wished: Sequence[float]
-) -> NDArray[np.float64]:
-    """Return numbers of one kind."""
-    match kind:
-        case "positive":
-            return random.uniform(0.5, 1.5, shape)
-        case "mixed":
-            return np.round(random.normal(0, 2, shape), 3)
-        case "zero":
-            return np.zeros(shape)
-        case "one":
-            return np.ones(shape)
-        case "negative":
-            return -random.uniform(0.5, 2.5, shape)
-        case "small":
-            return random.uniform(1e-4, 1e-2, shape)
-        case "huge":
-            return random.choice([-1.0, 1.0], shape) * random.uniform(100, 3000, shape)
-        case "nan":
-            values = random.uniform(0.5, 1.5, shape)
-            return np.where(random.random(shape) < 0.5, np.nan, values)  # noqa: PLR2004  # half
-        case "whole":
-            return random.integers(-3, 4, shape).astype(np.float64)
-        case _:
-            return np.full(shape, float(random.choice(list(wished) or [1.0])))
-
-
-_BYTES = frozenset({"int8", "uint8"})
-_LARGEST = {"int8": 3.0, "uint8": 3.0, "float16": 16.0}
-_USUAL = ("positive", "mixed", "wished")
-KINDS = (*_USUAL, "zero", "one", "negative", "small", "huge", "whole", "nan")
-
-
-def as_type(numbers: NDArray[Any], dtype: str) -> Array:
-    """Return numbers in an element type; a number out of range becomes the nearest in it."""
-    if dtype == "bool":
-        return np.asarray(numbers > 0)
-    kind = np.dtype(dtype)
-    if kind.kind in "iu":
-        limits = np.iinfo(kind)
-        whole = np.round(np.nan_to_num(numbers, nan=1.0))
-        return np.asarray(
-            np.clip(whole, max(limits.min, -(2**31)), min(limits.max, 2**31 - 1)), dtype=kind
-        )
-    with np.errstate(over="ignore"):
-        return np.asarray(numbers, dtype=kind)
-
-
 # Drawing a graph for a pattern.
 
 
 RUN_LIMIT = Execution(timeout=5.0)
 
 
-_SHARED = frozenset(["N", "C", "s", "kernel_shape"])
-
-
-def label_of(node: InstanceNode) -> str:
-    """Return the name of an operator, with its domain."""
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-
-
-_OTHER_TYPES = ("float64", "int64", "int32", "uint8", "float16", "int8", "bool", "uint32", "int16")
-_TYPES = ("float32", "int64", "int32", "bool", *_OTHER_TYPES)
-DRAWN_TYPES = frozenset({*_TYPES, "bfloat16", "uint16", "uint64"})
 _DATA = (2, 3, 4, 5, 6)
 _IMAGE_OF_BLOCKS = [1, 36, 12, 6]
 """What blocks of 2 and of 3 cut evenly."""
 
 _IMAGE_RANKS = (4, 4, 4, 3, 5)
-_LARGEST_SIZE = 64
 _MOST_OUTPUTS = 8
-_HALF, _SELDOM, _RARELY = 0.5, 0.3, 0.12
 _MOST_PLAIN = 32
 """How many graphs are drawn where one is wanted."""
 
 
-@dataclass
-class Sampler:
-    """Draws graphs for one variant of a pattern.
-
-    Attributes:
-        sketch: The nodes of the variant.
-        rule: The rule.
-        schemas: The standard operators.
-        opset: The opset of the graphs.
-        random: Where chance comes from.
-        daring: From 0 to 1, how far from the usual the graph may be.
-        fitting: The ranks of graphs that were no dead ends.
-        types: Element type and shape of each value so far.
-        slots: Which slots of the node at hand read a value.
-        made: The graph so far.
-        wishes: What conditions ask of it.
-        values: Whole numbers that are computed, as of a Shape.
-        usual: Sizes that operators share in this graph.
-        held: The attributes that the pattern binds by a name, or all others of a node.
-    """
-
-    sketch: VariantSketch
-    rule: Rule
-    schemas: SchemaLibrary
-    opset: int
-    random: np.random.Generator
-    daring: float = 0.0
-    fitting: set[int] = field(default_factory=set)
-    types: dict[str, Type] = field(default_factory=dict)
-    slots: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    made: Instance = field(default_factory=Instance)
-    wishes: Wishes = field(default_factory=Wishes)
-    values: dict[str, Array] = field(default_factory=dict)
-    usual: dict[str, int] = field(default_factory=dict)
-    held: dict[str, Attributes] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Read once for all graphs what numbers the rule states, and whose shape each value has."""
-        self.numbers = stated_numbers(self.rule)
-        self.is_windowed = any(node.op_type in WINDOWED for node in self.sketch.nodes)
-        self.roots: dict[str, str] = {}
-        self.twins: dict[str, str] = {}
-        for node in self.sketch.nodes:
-            first = node.inputs[0] if node.inputs else ""
-            for name in node.outputs if first else ():
-                self.twins[name] = self.twins.get(first, first)
-                if node.op_type in operators.KEEPS_SHAPE | operators.BROADCASTING:
-                    self.roots[name] = self.roots.get(first, first)
+class Sampler(Drawing):
+    """Draws graphs for one variant of a pattern, node by node."""
 
     def draw(self, outputs: Sequence[str]) -> Instance:
         """Draw one graph.
@@ -237,23 +137,22 @@ class Sampler:
         self.types, self.made = {}, Instance(outputs=list(outputs))
         self.values, self.usual, self.held = {}, {}, {}
         self.wishes = wishes_of(self.rule, self.random, self.roots, self.twins)
-        self.dtype: str = self.one_of(_OTHER_TYPES) if self.dares(_SELDOM) else "float32"
+        self.dtype = self.one_of(OTHER_TYPES) if self.dares(SELDOM) else "float32"
         self.rank = self._rank()
         self.dims = [int(d) for d in self.random.permutation(_DATA)]
-        if self.dares(_SELDOM):
+        if self.dares(SELDOM):
             self.dims[int(self.random.integers(3))] = 1
-        if self.numbers and self.dares(_HALF):
+        if self.numbers and self.dares(HALF):
             number = int(self.one_of(self.numbers)) + int(self.random.integers(2))
-            if 0 < number <= _LARGEST_SIZE:
+            if 0 < number <= LARGEST_SIZE:
                 self.dims[int(self.random.integers(4))] = number
-        if self.is_windowed:
+        if self.is_of_images:
             self.dims[: self.rank] = self.image()
         elif any(node.op_type in IN_BLOCKS for node in self.sketch.nodes):
             self.rank = 4
             self.dims[:4] = _IMAGE_OF_BLOCKS
-        if self.dares(_RARELY):
+        if self.dares(RARELY):
             self.dims[int(self.random.integers(3))] = 0
-        self.leaves = {leaf.name: leaf for leaf in self.sketch.leaves}
         for number, node in enumerate(self.sketch.nodes):
             self._draw_node(number, node)
         self.fitting.add(self.rank)
@@ -267,7 +166,7 @@ class Sampler:
         rest = self.sketch.rests.get(number, "")
         stated |= self._wished_attributes(node, captured, rest, stated)
         daring = self.daring
-        if rest in self.held and not self.dares(_RARELY):
+        if rest in self.held and not self.dares(RARELY):
             self.daring = 0.0  # the pattern has these attributes elsewhere: no others are drawn
         try:
             self._add(replace(node, attributes=stated), is_open=number in self.sketch.open_nodes)
@@ -287,7 +186,7 @@ class Sampler:
         """Return attributes that conditions ask for, or that the pattern has elsewhere, too."""
         schema = self.schemas.find(node.op_type, node.domain, self.opset)
         wished: Attributes = dict(self.held.get(rest, {})) if rest else {}
-        if schema is None or self.dares(_RARELY):
+        if schema is None or self.dares(RARELY):
             return {}
         for attribute, kind in schema.attributes.items():
             bound = captured.get(attribute, "")
@@ -304,246 +203,26 @@ class Sampler:
                 wished[attribute] = int(number) if kind == "int" else float(number)
         return wished
 
-    # -- chance --------------------------------------------------------------------------------
-
-    def one_of(self, items: Sequence[Any]) -> Any:  # noqa: ANN401  # of any kind
-        """Draw one of some things, each as often."""
-        return items[int(self.random.integers(len(items)))]
-
-    def dares(self, share: float) -> bool:
-        """Tell whether to do something unusual, that is done in *share* of daring graphs."""
-        return bool(self.random.random() < share * min(1.0, 2 * self.daring))
-
     def _rank(self) -> int:
         stated = [leaf.rank for leaf in self.sketch.leaves if leaf.rank is not None]
-        names = {quantity.name for quantity in self.wishes.ranges}
+        names = {facet.name for facet in self.wishes.ranges}
         wished = [rank for name in names for rank in self.wishes.ranks(name) if rank]
         wished = sorted(wished)
-        if self.is_windowed:
+        if self.is_of_images:
             asked = [rank for rank in (*stated, *wished) if rank in _IMAGE_RANKS]
-            is_usual = not asked or self.dares(_RARELY)
+            is_usual = not asked or self.dares(RARELY)
             return int(self.one_of(_IMAGE_RANKS if is_usual else asked))
         perms = (node.attributes.get("perm") for node in self.sketch.nodes)
         lengths = [len(perm) for perm in perms if isinstance(perm, tuple)]
-        if lengths and not self.dares(_RARELY):
-            known = sorted(self.fitting) if self.random.random() < _HALF else ()
+        if lengths and not self.dares(RARELY):
+            known = sorted(self.fitting) if self.random.random() < HALF else ()
             return int(self.one_of(known or (max(lengths), max(lengths), max(lengths) - 1)))
-        if stated and not self.dares(_RARELY):
+        if stated and not self.dares(RARELY):
             return max(stated)
-        if wished and not self.dares(_SELDOM):
+        if wished and not self.dares(SELDOM):
             return int(self.one_of(wished))
         usual = (2, 3, 4)
-        return int(self.one_of((*usual, 0, 1, 5) if self.dares(_HALF) else usual))
-
-    # -- leaves --------------------------------------------------------------------------------
-
-    def shape(self, name: str) -> Shape | None:
-        """Return the shape of a value, None if it is a leaf that has none yet."""
-        return self.types[name][1] if name in self.types else None
-
-    def leaf(  # one parameter per fact
-        self,
-        name: str,
-        shape: Sequence[int],
-        dtype: str = "",
-        *,
-        data: NDArray[Any] | None = None,
-        positive: bool = False,
-    ) -> Shape:
-        """Give a leaf its type, unless it has one; *data* makes it a constant."""
-        if not name:
-            return ()
-        if name in self.types:
-            return self.types[name][1]
-        if name in self.sketch.given:
-            # Add a constant whose number the pattern states, as one element in some shape.
-            data = self.sketch.given[name]
-            if name not in self.sketch.exact:
-                ones = (1,) * int(self.random.integers(self.rank + 2)) if self.dares(_HALF) else ()
-                data = np.broadcast_to(data, ones)
-                data = as_type(np.asarray(data, dtype=np.float64), dtype or self.dtype)
-            self.made.constants[name] = data
-            self.types[name] = (str(data.dtype), data.shape)
-            return data.shape
-        leaf = self.leaves.get(name)
-        chosen = tuple(map(int, shape))
-        if leaf is not None and data is None:
-            chosen = self._wished_shape(name, leaf, chosen)
-        kind = self._dtype_for(name, leaf.dtype if leaf else "", dtype or self.dtype)
-        self.types[name] = (kind, chosen)
-        if data is None and (leaf is None or not (leaf.is_constant or self.dares(_RARELY))):
-            self.made.inputs[name] = self.types[name]
-            return chosen
-        if data is not None:
-            data = self._as_wished(name, np.asarray(data))
-        else:
-            data = self._constant(name, chosen, positive=positive)
-            # Rules of arithmetic hold where it does not wrap or overflow.
-            limit = _LARGEST.get(kind, math.inf)
-            data = np.nan_to_num(data, nan=1.0) if kind in _BYTES else data
-            data = np.clip(data, -limit, limit)
-        self.made.constants[name] = as_type(np.asarray(data), kind)
-        self.types[name] = (kind, self.made.constants[name].shape)
-        return self.types[name][1]
-
-    def _dtype_for(self, name: str, stated: str, usual: str) -> str:
-        """Choose the element type of a leaf: the pattern's, one that is asked for, or the usual."""
-        wished = self.wishes.texts.get(name, [])
-        kind = stated or usual
-        for other in self.wishes.equals(Quantity("dtype", name)):
-            kind = self.types.get(other.name, (kind, ()))[0]
-        if wished and not stated and kind not in wished:
-            kind = str(self.one_of(wished))
-        kind = self._accepted(name, kind, wished)
-        if kind not in DRAWN_TYPES:
-            raise DeadEndError
-        return kind
-
-    def _readers(self, name: str) -> Iterator[tuple[str, int]]:
-        """Yield what reads a value, and what reads results that have its element type."""
-        for node in self.sketch.nodes:
-            for slot, read in enumerate(node.inputs):
-                if read != name:
-                    continue
-                yield label_of(node), slot
-                schema = self.schemas.find(node.op_type, node.domain, self.opset)
-                if schema is not None and schema.typed_by[:1] == (slot,):
-                    yield from self._readers(node.outputs[0])
-
-    def _accepted(self, name: str, kind: str, wished: Sequence[str]) -> str:
-        """Return *kind*, or another type if those that read the leaf do not take that."""
-        for op_type, slot in [*self._readers(name), *self.slots.get(name, ())]:
-            domain, _, plain = op_type.rpartition(".")
-            by_slot = accepted_types(plain, domain, self.opset)
-            if slot < len(by_slot) and kind not in by_slot[slot]:
-                options = [other for other in wished or _TYPES if other in by_slot[slot]]
-                if not options:
-                    raise DeadEndError
-                kind = str(options[0] if "bool" in options else self.one_of(options))
-        return kind
-
-    def wanted_rank(self, name: str) -> int | None:
-        """Return a rank that a leaf shall have; None if nobody says any."""
-        leaf = self.leaves.get(name)
-        if leaf is not None and leaf.shape is not None:
-            return len(leaf.shape)
-        if leaf is not None and leaf.rank is not None:
-            return int(leaf.rank)
-        for other in self.wishes.equals(Quantity("rank", name)):
-            if (rank := self._known(other)) is not None:
-                return int(rank)
-        ranks = self.wishes.ranks(name)
-        return int(self.one_of(ranks)) if ranks and not self.dares(_RARELY) else None
-
-    def _known(self, quantity: Quantity) -> float | None:
-        """Return a quantity of what is drawn already; None if it is not."""
-        shape = self.shape(quantity.name)
-        data = self.made.constants.get(quantity.name, self.values.get(quantity.name))
-        with suppress(IndexError):
-            if shape is not None and quantity.kind in {"rank", "shape"}:
-                return len(shape) + quantity.past
-            if shape is not None and quantity.kind in {"size", "length"}:
-                return shape[quantity.at] + quantity.past
-            if data is not None and quantity.kind in {"number", "element"}:
-                return float(data.reshape(-1)[quantity.at]) + quantity.past
-        return None
-
-    def _wished_shape(self, name: str, leaf: Any, shape: Shape) -> Shape:  # noqa: ANN401
-        if leaf.shape is not None:
-            return tuple(leaf.shape)
-        if not self.dares(_RARELY):
-            for other in self.wishes.equals(Quantity("shape", name)):
-                if other.kind == "shape" and other.name in self.types:
-                    return self.types[other.name][1]
-        rank = self.wanted_rank(name)
-        allowed = self.wishes.ranks(name) if leaf.rank is None else ()
-        if rank is not None and rank != len(shape) and len(shape) not in allowed:
-            shape = (*self.dims, *self.dims)[: max(rank - len(shape), 0)] + shape
-            shape = shape[len(shape) - rank :]
-        return self._with_wished_sizes(name, list(shape))
-
-    def _with_wished_sizes(self, name: str, dims: list[int]) -> Shape:
-        """Return a shape with the sizes that conditions ask for, or that others have."""
-        for axis, wanted in self.wishes.sizes(name).items():
-            if -len(dims) <= axis < len(dims) and not wanted.admits(dims[axis]):
-                dims[axis] = int(wanted.draw(self.random, is_whole=True))
-        for axis in range(-len(dims), len(dims)) if not self.dares(_RARELY) else ():
-            for other in self.wishes.equals(Quantity("size", name, axis)):
-                if (size := self._known(other)) is not None:
-                    dims[axis] = int(size)
-        if any(not 0 <= size <= _LARGEST_SIZE for size in dims):
-            raise DeadEndError
-        return tuple(dims)
-
-    def _as_wished(self, name: str, data: NDArray[Any]) -> NDArray[Any]:
-        """Return numbers with those that conditions ask for in their places."""
-        elements, wanted = self.wishes.elements(name), self.wishes.number(name)
-        equals = [self._known(other) for other in self.wishes.equals(Quantity("number", name))]
-        if not (elements or wanted or equals) or self.dares(_RARELY):
-            return data
-        length = self.wishes.ranges.get(Quantity("length", name))
-        if length is not None and length.items and not length.admits(data.size) and data.ndim == 1:
-            data = np.resize(data, int(length.items[0]))
-        flat = np.array(data, dtype=np.float64 if data.dtype.kind == "f" else np.int64).reshape(-1)
-        is_whole = data.dtype.kind != "f"
-        for at in range(flat.size):
-            each = elements.get(at, elements.get(at - flat.size, wanted))
-            if each is not None and not each.admits(float(flat[at])):
-                flat[at] = each.draw(self.random, is_whole=is_whole)
-        known = [number for number in equals if number is not None]
-        return np.full(data.shape, known[0]) if known else flat.reshape(data.shape)
-
-    def _constant(self, name: str, shape: Shape, *, positive: bool) -> NDArray[np.float64]:
-        wanted = self.wishes.number(name)
-        if wanted is not None and not self.dares(_RARELY):
-            if self.dares(_HALF):  # one number, which may add rank to what it is applied to
-                shape = (1,) * int(self.random.integers(self.rank + 2))
-            elif not self.dares(_SELDOM) and self.wanted_rank(name) in {None, 0}:
-                shape = ()
-            return np.full(shape, wanted.draw(self.random))
-        kind = str(self.one_of(KINDS if self.dares(0.7) else _USUAL))
-        if positive and not self.dares(_RARELY):
-            kind = "positive"
-        return self._as_wished(name, numbers_of(kind, shape, self.random, self.numbers))
-
-    # -- what forms ask for ----------------------------------------------------------------------
-
-    def size(self, name: str, choices: Sequence[int]) -> int:
-        """Draw a size; those of images are mostly the same in one graph, as of all filters."""
-        if not choices:
-            return int(self.one_of(self.dims))
-        if name not in self.usual or name not in _SHARED or self.dares(_SELDOM):
-            self.usual[name] = int(self.one_of(choices))
-        return self.usual[name]
-
-    def dims_from(self, at: int, count: int) -> Shape:
-        """Return so many of the graph's sizes, in another order now and then."""
-        dims = [*self.dims, 7, 8, 9, 2, 3][at : at + count]
-        if self.types and self.random.random() < _SELDOM:
-            dims = [int(dim) for dim in self.random.permutation(dims)]  # as a product may want it
-        return tuple(dims)
-
-    def mark(self) -> tuple[dict[str, Type], dict[str, Type], dict[str, Array]]:
-        """Return what :meth:`reset` takes to forget what is drawn from here on."""
-        return dict(self.types), dict(self.made.inputs), dict(self.made.constants)
-
-    def reset(self, mark: tuple[dict[str, Type], dict[str, Type], dict[str, Array]]) -> None:
-        """Forget what was drawn since."""
-        self.types, self.made.inputs, self.made.constants = mark
-
-    def data(self, name: str, rank: int | None = None) -> Shape:
-        """Give a leaf that data comes in by a shape of the graph's own rank."""
-        size = self.rank if rank is None else rank
-        dims = [*self.dims, 7, 8][:size]
-        if self.types and self.random.random() < _SELDOM:
-            dims = [int(dim) for dim in self.random.permutation(dims)]  # as a product may want it
-        return self.leaf(name, dims)
-
-    def ranked(self, name: str) -> Shape:
-        """Give a leaf that data comes in by a shape, and be content with no scalar."""
-        if not (shape := self.data(name)):
-            raise DeadEndError
-        return shape
+        return int(self.one_of((*usual, 0, 1, 5) if self.dares(HALF) else usual))
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -576,7 +255,7 @@ class Sampler:
         made = node.outputs
         made += tuple(f"{made[0]}_{place}" for place in range(len(made), schema.min_outputs))
         room = schema.max_outputs - len(made)
-        if 0 < room < _MOST_OUTPUTS and (attributes.get("training_mode") or self.dares(_RARELY)):
+        if 0 < room < _MOST_OUTPUTS and (attributes.get("training_mode") or self.dares(RARELY)):
             made += tuple(f"{made[0]}_{len(made) + more}" for more in range(room))
         drawn = replace(node, inputs=tuple(args), outputs=made, attributes=attributes)
         is_empty = 0 in self.dims
@@ -622,7 +301,7 @@ class Sampler:
         own = None if node.domain else getattr(self, f"_of_{op_type.lower()}", None)
         if form := FORMS.get(label_of(node)):
             drawn_by_form(form, self, args, attributes, len(node.outputs))
-            if op_type in WINDOWED and not node.domain:
+            if op_type in OF_IMAGES and not node.domain:
                 self._window(op_type, attributes, len(self.types[args[0]][1]) - 2)
         elif own is not None:
             own(args, attributes)
@@ -634,14 +313,14 @@ class Sampler:
 
     def _reduction(self, args: Sequence[str], attributes: Attributes) -> None:
         rank = len(self.data(args[0]))
-        count = 0 if self.dares(_RARELY) else self.one_of((1, 2) if rank > 1 else (1,))
+        count = 0 if self.dares(RARELY) else self.one_of((1, 2) if rank > 1 else (1,))
         if not count:
             attributes.setdefault("noop_with_empty_axes", int(self.random.integers(2)))
         axes = self.random.permutation(rank)[:count]
-        axes = np.array([a - rank if self.dares(_HALF) else a for a in axes], dtype=np.int64)
+        axes = np.array([a - rank if self.dares(HALF) else a for a in axes], dtype=np.int64)
         if len(args) > 1:
             self.leaf(args[1], axes.shape, "int64", data=axes)
-        elif rank and self.dares(_HALF):
+        elif rank and self.dares(HALF):
             attributes.setdefault("axes", tuple(int(axis) for axis in axes))
 
     def _further_operands(self, op_type: str, args: Sequence[str], schema: OpSchema) -> None:
@@ -734,43 +413,14 @@ class Sampler:
         wished = (self.one_of(self.wishes.texts[n]) for n in names if n in self.wishes.texts)
         return next((str(d) for d in (*stated, *wished) if d), self.dtype)
 
-    def beside(self, base: Shape) -> Shape:  # noqa: PLR0911  # a case for each kind
-        """Draw a shape that broadcasts with *base*."""
-        rank = len(base)
-        choice = int(self.random.integers(9))
-        if not self.dares(1.0):
-            choice = choice % 4
-        match choice:
-            case 0 | 1:
-                return base
-            case 2:
-                return base[-1:]
-            case 3:
-                return ()
-            case 4:
-                return tuple(1 if self.random.random() < _HALF else d for d in base)
-            case 5:
-                return base[int(self.random.integers(rank + 1)) :]
-            case 6:
-                return (base[1], *(1,) * (rank - 2)) if rank > 1 else (1,)
-            case 7:
-                return (int(self.random.integers(1, 3)), *base)
-            case _:  # where the base has a one, this may have more
-                return tuple(3 if d == 1 else d for d in base)
-
     def _where(self, args: Sequence[str]) -> None:
         types = [self.types[name] for name in args[1:] if name in self.types]
         dtype = types[0][0] if types else self._leaf_type(args[1:])
         base = types[0][1] if types else (self.shape(args[0]) or tuple(self.dims[: self.rank]))
         for name in args[1:]:  # each of the three may be the widest
-            is_whole = name == args[1] and not self.dares(_SELDOM)
+            is_whole = name == args[1] and not self.dares(SELDOM)
             self.leaf(name, base if is_whole else self.beside(base), dtype)
         self.leaf(args[0], self.beside(base), "bool")
-
-    def image(self) -> Shape:
-        """Draw the shape of a batch of images."""
-        spatial = [self.size("s", WINDOWS) for _ in range(max(self.rank - 2, 0))]
-        return (self.size("N", SIZES["N"]), self.size("C", SIZES["C"]), *spatial)
 
     def _ints(self, count: int, low: int, high: int) -> tuple[int, ...]:
         return tuple(int(n) for n in self.random.integers(low, high, count))
@@ -780,16 +430,16 @@ class Sampler:
             raise DeadEndError
         if op_type in operators.POOLS:
             attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
-        if self.dares(_HALF):
+        if self.dares(HALF):
             attributes.setdefault("strides", self._ints(spatial, 1, 3))
-        if self.dares(_SELDOM):
+        if self.dares(SELDOM):
             attributes.setdefault("dilations", self._ints(spatial, 1, 3))
         if self.dares(0.7) and attributes.get("auto_pad", "NOTSET") == "NOTSET":
             attributes.setdefault("pads", self._ints(2 * spatial, 0, 2))
         if "pads" in attributes:
             attributes.setdefault("auto_pad", "NOTSET")
         strides = attributes.get("strides")
-        if isinstance(strides, tuple) and self.dares(_RARELY):  # which a ConvTranspose alone has
+        if isinstance(strides, tuple) and self.dares(RARELY):  # which a ConvTranspose alone has
             attributes.setdefault("output_padding", self._ints(spatial, 0, max(map(int, strides))))
 
     def _of_transpose(self, args: Sequence[str], attributes: Attributes) -> None:
@@ -798,28 +448,28 @@ class Sampler:
         if isinstance(perm, tuple) and len(perm) != len(shape):  # onnx says nothing of it
             raise DeadEndError
         made = self.sketch.nodes[len(self.made.nodes)].outputs[0]
-        if perm is None and made in self.wishes.turned and not self.dares(_RARELY):
+        if perm is None and made in self.wishes.turned and not self.dares(RARELY):
             rank = len(shape)
             attributes["perm"] = (*range(rank - 2), *range(rank - 1, max(rank - 3, -1), -1))
-        elif perm is None and not (shape and self.random.random() < _RARELY):
+        elif perm is None and not (shape and self.random.random() < RARELY):
             others = [n.attributes.get("perm") for n in self.made.nodes if n.op_type == "Transpose"]
             perms = [p for p in others if isinstance(p, tuple) and len(p) == len(shape)]
             order = self.random.permutation(len(shape))
             attributes["perm"] = tuple(int(axis) for axis in order)
-            if perms and self.random.random() < _HALF:
+            if perms and self.random.random() < HALF:
                 back = tuple(int(a) for a in np.argsort(perms[-1]))
                 attributes["perm"] = self.one_of((back, back, perms[-1]))
 
     def _repeats(self, args: Sequence[str], attributes: Attributes) -> bool:
         """Tell whether a place may come twice: nobody says which of two updates would stay."""
         updates = args[2:]
-        if updates and self.dares(_HALF):
+        if updates and self.dares(HALF):
             attributes.setdefault("reduction", str(self.one_of(_TEXTS["reduction"])))
         return not updates or attributes.get("reduction", "none") != "none"
 
     def _stated_axis(self, attributes: Attributes, rank: int, usual: int = 0) -> int:
         """Return the axis that a node names, and let it name one if it does not."""
-        if "axis" not in attributes and self.dares(_HALF):
+        if "axis" not in attributes and self.dares(HALF):
             attributes["axis"] = int(self.random.integers(-rank, rank))
         axis = attributes.get("axis", usual)
         if not isinstance(axis, int) or not -rank <= axis < rank:
@@ -829,7 +479,7 @@ class Sampler:
     def _of_gathernd(self, args: Sequence[str], attributes: Attributes) -> None:
         shape = self.ranked(args[0])
         alike = attributes.get("batch_dims", 0)
-        if "batch_dims" not in attributes and len(args) == 2 and self.dares(_HALF):  # noqa: PLR2004  # no Scatter
+        if "batch_dims" not in attributes and len(args) == 2 and self.dares(HALF):  # noqa: PLR2004  # no Scatter
             alike = attributes["batch_dims"] = int(self.random.integers(len(shape)))
         if not isinstance(alike, int) or alike >= len(shape):
             raise DeadEndError
@@ -859,7 +509,7 @@ class Sampler:
     ) -> None:
         """Draw the scale and the zero point: one number, or one per place along an axis."""
         form: Shape = ()
-        if data and self.dares(_SELDOM):
+        if data and self.dares(SELDOM):
             axis = int(self.random.integers(len(data)))
             attributes.setdefault("axis", axis)
             form = (data[axis],)
@@ -925,7 +575,7 @@ def plain_graphs(rule: Rule, schemas: SchemaLibrary, opset: int) -> Iterator[Ite
 
 def _drawn(sampler: Sampler, outputs: Sequence[str]) -> Iterator[Instance]:
     for number in range(_MOST_PLAIN):
-        sampler.daring = max(0.0, number / _MOST_PLAIN - _HALF)
+        sampler.daring = max(0.0, number / _MOST_PLAIN - HALF)
         with suppress(DeadEndError):
             yield sampler.draw(outputs)
 
@@ -938,9 +588,4 @@ _EQUATIONS = {
     ),
     3: ("ij,jk,kl->il",),
 }
-WINDOWED = (
-    operators.POOLS
-    | operators.GLOBAL_POOLS
-    | {"Conv", "ConvTranspose", "InstanceNormalization", "GroupNormalization", "GridSample"}
-)
 IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})

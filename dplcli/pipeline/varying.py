@@ -9,8 +9,8 @@ import numpy as np
 
 from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch
 from dplcli.ir.types import DTYPE_CODES, Tensor
-from dplcli.pipeline.operands import DeadEndError
-from dplcli.pipeline.sampling import DRAWN_TYPES, KINDS, Sampler, as_type, numbers_of
+from dplcli.pipeline.drawing import DRAWN_TYPES, KINDS, DeadEndError, as_type, numbers_of
+from dplcli.pipeline.sampling import Sampler
 from dplcli.pipeline.wishes import stated_numbers
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.pattern import AttributeValue
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, SchemaLibrary
-    from dplcli.pipeline.operands import Array, Shape
+    from dplcli.pipeline.drawing import Array, Shape
 
 FLOATS = ("float32", "float64", "float16")
 _SELDOM = 0.3

@@ -1,6 +1,6 @@
 """What a rule asks of a graph, read off its conditions, so that graphs drawn for it fit more often.
 
-Conditions are solved for single quantities: the rank, a size, the element type, or numbers of a
+Conditions are solved for single facets: the rank, a size, the element type, or numbers of a
 value, or an attribute. Each has a range of what it may be, and some are to equal others. A wish is
 no condition: who draws may do otherwise, and now and then does.
 """
@@ -31,7 +31,7 @@ _TURNED = {ast.Eq: ast.Eq, ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast
 
 
 @dataclass(frozen=True)
-class Range:
+class Wish:
     """What a number may be.
 
     Attributes:
@@ -53,7 +53,7 @@ class Range:
         inside = self.low < number < self.high
         return inside or (not self.is_open and self.low <= number <= self.high)
 
-    def within(self, other: Range) -> Range:
+    def within(self, other: Wish) -> Wish:
         """Return what both allow; *other*, where that is nothing."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         both = replace(self, low=low, high=high, is_open=self.is_open or other.is_open)
@@ -82,7 +82,7 @@ class Range:
         return low + (high - low) * share
 
 
-class Quantity(NamedTuple):
+class Facet(NamedTuple):
     """Something that a condition speaks of.
 
     Attributes:
@@ -103,53 +103,53 @@ class Wishes:
     """What a graph is to be, by the names that conditions mention it of.
 
     Attributes:
-        ranges: What each quantity may be.
+        ranges: What each facet may be.
         texts: What an element type or a text of an attribute may be.
-        alike: Pairs of quantities that are to be equal.
+        alike: Pairs of facets that are to be equal.
         turned: Results of a Transpose that shall swap the last two axes.
         roots: By result, the value that it has the shape of.
         twins: By result, the value that its shape follows from, in the main.
     """
 
-    ranges: dict[Quantity, Range] = field(default_factory=dict)
+    ranges: dict[Facet, Wish] = field(default_factory=dict)
     texts: dict[str, list[str]] = field(default_factory=dict)
-    alike: list[tuple[Quantity, Quantity]] = field(default_factory=list)
+    alike: list[tuple[Facet, Facet]] = field(default_factory=list)
     turned: set[str] = field(default_factory=set)
     roots: Mapping[str, str] = field(default_factory=dict)
     twins: Mapping[str, str] = field(default_factory=dict)
 
-    def _rooted(self, quantity: Quantity) -> Quantity:
-        """Return the quantity of what can be drawn that is to be asked for instead."""
-        if quantity.kind in {"rank", "shape"}:
-            return quantity._replace(name=self.twins.get(quantity.name, quantity.name))
-        if quantity.kind in {"size", "dtype"}:
-            return quantity._replace(name=self.roots.get(quantity.name, quantity.name))
-        return quantity
+    def _rooted(self, facet: Facet) -> Facet:
+        """Return the facet of what can be drawn that is to be asked for instead."""
+        if facet.kind in {"rank", "shape"}:
+            return facet._replace(name=self.twins.get(facet.name, facet.name))
+        if facet.kind in {"size", "dtype"}:
+            return facet._replace(name=self.roots.get(facet.name, facet.name))
+        return facet
 
     def ranks(self, name: str) -> list[int]:
         """Return the ranks that a value shall have; none if any will do."""
-        wanted = self.ranges.get(Quantity("rank", name))
+        wanted = self.ranges.get(Facet("rank", name))
         return [] if wanted is None else [r for r in range(_MOST_RANK) if wanted.admits(r)]
 
-    def sizes(self, name: str) -> dict[int, Range]:
+    def sizes(self, name: str) -> dict[int, Wish]:
         """Return what sizes of a value shall be, by axis."""
         found = {q.at: r for q, r in self.ranges.items() if (q.kind, q.name) == ("size", name)}
-        length = self.ranges.get(Quantity("length", name))
+        length = self.ranges.get(Facet("length", name))
         return found if length is None else {0: length, **found}
 
-    def number(self, name: str) -> Range | None:
+    def number(self, name: str) -> Wish | None:
         """Return what each element of a constant, or an attribute, shall be."""
-        return self.ranges.get(Quantity("number", name))
+        return self.ranges.get(Facet("number", name))
 
-    def elements(self, name: str) -> dict[int, Range]:
+    def elements(self, name: str) -> dict[int, Wish]:
         """Return what single elements of a constant shall be."""
         return {q.at: r for q, r in self.ranges.items() if (q.kind, q.name) == ("element", name)}
 
-    def equals(self, quantity: Quantity) -> Iterator[Quantity]:
-        """Yield what a quantity is to equal, the difference in *past*."""
+    def equals(self, facet: Facet) -> Iterator[Facet]:
+        """Yield what a facet is to equal, the difference in *past*."""
         for one, other in self.alike:
             for mine, its in ((one, other), (other, one)):
-                if mine._replace(past=0.0) == quantity:
+                if mine._replace(past=0.0) == facet:
                     yield its._replace(past=its.past - mine.past)
 
     # -- reading conditions --------------------------------------------------------------------
@@ -173,18 +173,18 @@ class Wishes:
             case ast.Call(ast.Name("is_close"), [ast.Name() as constant, number, *_]):
                 self._relate(constant, ast.Eq, number)
             case ast.Call(ast.Name("same_shape"), [ast.Name(one), ast.Name(other)]):
-                shapes = (self._rooted(Quantity("shape", name)) for name in (one, other))
+                shapes = (self._rooted(Facet("shape", name)) for name in (one, other))
                 self.alike.append((next(shapes), next(shapes)))
             case ast.Call(ast.Name("per_tensor"), [ast.Name(name)]):
-                self._narrow(Quantity("rank", name), Range(items=(0,)))
+                self._narrow(Facet("rank", name), Wish(items=(0,)))
             case ast.Call(ast.Name("transposes_last_two"), [ast.Name(name)]):
                 self.turned.add(name)
             case _:
                 pass
 
     def _relate(self, left: ast.expr, relation: type[ast.cmpop], right: ast.expr) -> None:
-        """Note what one side is to be, if the other is stated or is a quantity, too."""
-        sides = quantity_of(left), quantity_of(right)
+        """Note what one side is to be, if the other is stated or is a facet, too."""
+        sides = facet_of(left), facet_of(right)
         if relation is ast.Eq and sides[0] is not None and sides[1] is not None:
             self.alike.append((self._rooted(sides[0]), self._rooted(sides[1])))
         self._narrow_by(left, relation, right)
@@ -194,54 +194,54 @@ class Wishes:
     def _narrow_by(self, asked: ast.expr, relation: type[ast.cmpop], given: ast.expr) -> None:
         match asked, given:
             case ast.BinOp(inner, ast.Mod(), ast.Constant(int(step))), ast.Constant(int(rest)):
-                quantity = quantity_of(inner)
-                if quantity is not None and relation is ast.Eq and step > 0:
+                facet = facet_of(inner)
+                if facet is not None and relation is ast.Eq and step > 0:
                     items = tuple(float(rest + step * times) for times in range(5))
-                    self._narrow(quantity, Range(items=items))
+                    self._narrow(facet, Wish(items=items))
             case _, ast.List(items) | ast.Tuple(items) if relation is ast.Eq:
-                quantity = quantity_of(asked)
-                if quantity is not None and quantity.kind in {"number", "shape"}:
-                    self._narrow_each(quantity, items)
+                facet = facet_of(asked)
+                if facet is not None and facet.kind in {"number", "shape"}:
+                    self._narrow_each(facet, items)
             case _:
-                quantity = quantity_of(asked)
-                if quantity is not None:
+                facet = facet_of(asked)
+                if facet is not None:
                     with suppress(ValueError, TypeError, OverflowError):
-                        self._narrow_to(quantity, relation, ast.literal_eval(given))
+                        self._narrow_to(facet, relation, ast.literal_eval(given))
 
-    def _narrow_each(self, whole: Quantity, items: list[ast.expr]) -> None:
+    def _narrow_each(self, whole: Facet, items: list[ast.expr]) -> None:
         """Note what the elements of a list are to be; one that is computed is left open."""
         is_shape = whole.kind == "shape"
-        count = Range(items=(float(len(items)),))
-        self._narrow(Quantity("rank" if is_shape else "length", whole.name), count)
+        count = Wish(items=(float(len(items)),))
+        self._narrow(Facet("rank" if is_shape else "length", whole.name), count)
         for at, item in enumerate(items):
-            part = Quantity("size" if is_shape else "element", whole.name, at)
+            part = Facet("size" if is_shape else "element", whole.name, at)
             with suppress(ValueError, TypeError):
-                self._narrow(part, Range(items=(float(ast.literal_eval(item)),)))
+                self._narrow(part, Wish(items=(float(ast.literal_eval(item)),)))
 
-    def _narrow_to(self, quantity: Quantity, relation: type[ast.cmpop], stated: object) -> None:
+    def _narrow_to(self, facet: Facet, relation: type[ast.cmpop], stated: object) -> None:
         items: list[Any] = list(stated) if isinstance(stated, (list, tuple, set)) else [stated]
         texts = [item for item in items if isinstance(item, str)]
         if texts and relation in {ast.Eq, ast.In}:
-            self.texts[self._rooted(quantity).name] = texts
+            self.texts[self._rooted(facet).name] = texts
             return
-        numbers = tuple(float(item) - quantity.past for item in items if not isinstance(item, str))
+        numbers = tuple(float(item) - facet.past for item in items if not isinstance(item, str))
         if not numbers:
             return
-        by_relation: dict[type[ast.cmpop], Range] = {
-            ast.Eq: Range(items=numbers),
-            ast.In: Range(items=numbers),
-            ast.Lt: Range(high=numbers[0], is_open=True),
-            ast.LtE: Range(high=numbers[0]),
-            ast.Gt: Range(low=numbers[0], is_open=True),
-            ast.GtE: Range(low=numbers[0]),
+        by_relation: dict[type[ast.cmpop], Wish] = {
+            ast.Eq: Wish(items=numbers),
+            ast.In: Wish(items=numbers),
+            ast.Lt: Wish(high=numbers[0], is_open=True),
+            ast.LtE: Wish(high=numbers[0]),
+            ast.Gt: Wish(low=numbers[0], is_open=True),
+            ast.GtE: Wish(low=numbers[0]),
         }
         if relation in by_relation:
-            self._narrow(quantity._replace(past=0.0), by_relation[relation])
+            self._narrow(facet._replace(past=0.0), by_relation[relation])
 
-    def _narrow(self, quantity: Quantity, wanted: Range) -> None:
-        quantity = self._rooted(quantity)
-        known = self.ranges.get(quantity)
-        self.ranges[quantity] = wanted if known is None else known.within(wanted)
+    def _narrow(self, facet: Facet, wanted: Wish) -> None:
+        facet = self._rooted(facet)
+        known = self.ranges.get(facet)
+        self.ranges[facet] = wanted if known is None else known.within(wanted)
 
 
 _PAST: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -250,28 +250,28 @@ _PAST: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 
 
-def quantity_of(  # noqa: C901, PLR0911, PLR0912  # a case for each form
+def facet_of(  # noqa: C901, PLR0911, PLR0912  # a case for each form
     part: ast.expr,
-) -> Quantity | None:
-    """Return the quantity that an expression is, if it is one, perhaps and a number."""
+) -> Facet | None:
+    """Return the facet that an expression is, if it is one, perhaps and a number."""
     match part:
         case ast.Attribute(ast.Name(name), "rank"):
-            return Quantity("rank", name)
+            return Facet("rank", name)
         case ast.Call(ast.Name("len"), [ast.Attribute(ast.Name(name), "shape")]):
-            return Quantity("rank", name)
+            return Facet("rank", name)
         case ast.Attribute(ast.Name(name), "dtype"):
-            return Quantity("dtype", name)
+            return Facet("dtype", name)
         case ast.Attribute(ast.Name(name), "shape"):
-            return Quantity("shape", name)
+            return Facet("shape", name)
         case ast.Call(ast.Name("len"), [held]):
-            found = quantity_of(held)
+            found = facet_of(held)
             return (
                 None if found is None or found.kind != "number" else found._replace(kind="length")
             )
         case ast.Call(ast.Name("list" | "tuple" | "float" | "int" | "number"), [held]):
-            return quantity_of(held)
+            return facet_of(held)
         case ast.Subscript(held, at):
-            found = quantity_of(held)
+            found = facet_of(held)
             with suppress(ValueError, TypeError):
                 place = ast.literal_eval(at)
                 if found is not None and isinstance(place, int):
@@ -279,11 +279,11 @@ def quantity_of(  # noqa: C901, PLR0911, PLR0912  # a case for each form
                     return None if kind is None else found._replace(kind=kind, at=place)  # type: ignore[arg-type]
             return None
         case ast.Name(name) | ast.Attribute(ast.Name(name), "value"):
-            return Quantity("number", name)
+            return Facet("number", name)
         case ast.Attribute(ast.Attribute(ast.Name(name), "attrs"), attribute):
-            return Quantity("number", f"{name}.{attribute}")
+            return Facet("number", f"{name}.{attribute}")
         case ast.BinOp(inner, sign, ast.Constant(int() | float() as number)):
-            found = quantity_of(inner)
+            found = facet_of(inner)
             if found is None or type(sign) not in _PAST:
                 return None
             return found._replace(past=_PAST[type(sign)](found.past, float(number)))

@@ -264,7 +264,7 @@ class Exact:
             )
         if not all(np.isfinite(values).all() for values in (*vars(self).values(), expected, given)):
             return reason
-        scale = scale_of(self.ours)
+        scale = max(scale_of(self.ours), float(rounds_freely))  # tiny results are rounded, too
         least = unit * scale
         rounded, sensitivity = apart_of(expected, self.ours), apart_of(self.moved, self.ours)
         is_meant = apart_of(self.theirs, self.ours) <= _EXACT * scale

@@ -25,6 +25,7 @@ WHY_ELSEWHERE = {
     ("dpl/expression.py", "_SIGNS"): "how the language spells them",
     ("catalog/sketch.py", "_KIND_EXAMPLES"): "one example per class",
     ("pipeline/sampling.py", "_MODES"): "by operator the values of an attribute that are tried",
+    ("pipeline/operands.py", "FORMS"): "by operator how its operands fit together",
     ("execute/translate.py", "_SAME_SHAPE"): "by operator what a library calls it",
     ("execute/translate.py", "_BROADCAST"): "by operator what a library calls it",
     ("execute/composites.py", "_ARITHMETIC"): "by operator what computes it",
