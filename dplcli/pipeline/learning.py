@@ -14,9 +14,9 @@ import re
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations, islice, permutations
+from itertools import chain, combinations, islice, permutations
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -38,14 +38,22 @@ from dplcli.dpl.text import all_parts, bound_names, captures_of, literal, read_p
 from dplcli.errors import DplError, PatternSyntaxError, counted
 from dplcli.files import temporary_folder
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import FIRST_OPSET, MOVED
+from dplcli.ir.operators import (
+    AXES,
+    DTYPE_ATTRIBUTES,
+    FIRST_OPSET,
+    MOVED,
+    SIZED_BY,
+    parameter_of,
+)
 from dplcli.ir.types import DTYPE_NAMES, Tensor
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.scratch import model_from_text, text_of_model
-from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome
+from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome, Trial
 from dplcli.passes import learn
 from dplcli.passes.learn import PatternNames, leaf_word, node_word, shortest
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
+from dplcli.passes.rewriter import claim, reachable
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.changes import (
     ChangedPlace,
@@ -64,6 +72,7 @@ from dplcli.pipeline.proving import (
     unknown_operator,
 )
 from dplcli.pipeline.writing import check_result, say_nothing
+from dplcli.settings import LearnSettings
 from dplcli.verify import Check
 
 if TYPE_CHECKING:
@@ -75,7 +84,7 @@ if TYPE_CHECKING:
     from dplcli.analysis.pairing import Difference
     from dplcli.dpl.rule import Opsets, RewriteEscapePolicy
     from dplcli.ir import Model, Node, Value
-    from dplcli.outcomes import Delivery, Trial
+    from dplcli.outcomes import Delivery
     from dplcli.passes.rewrite import Rewriting
     from dplcli.pipeline.writing import Progress
 
@@ -103,6 +112,15 @@ _MOST_GUESSES = 3000
 """How many expressions are tried for one constant or attribute."""
 
 
+_NO_SIZES = frozenset({"pads", "repeats"})
+"""Numbers that say how much is added to a size."""
+
+_CUTTING = {"Slice": "axes", "Split": "axis"}
+"""Operators with sizes of their first input, and what their axes are called."""
+
+_ENDLESS = 2**31 - 1
+"""Exporters end a Slice here, or beyond, if it ends with the axis."""
+
 _OF_ONE = (
     *("transpose({})", "squeeze({})", "-{}", "1 / {}", "sqrt({})", "rsqrt({})", "exp({})"),
     *(f"unsqueeze({{}}, {axes})" for axes in ([0], [1], [-1], [0, 1], [1, 2], [0, 1, 2])),
@@ -117,11 +135,13 @@ class _Guess(NamedTuple):
         text: The expression.
         constants: The operands whose data it needs.
         attributes: The attributes, by node and name, that it needs.
+        is_sized: Whether sizes or axes of them are written in it.
     """
 
     text: str
     constants: tuple[Operand, ...] = ()
     attributes: tuple[tuple[int, str], ...] = ()
+    is_sized: bool = False
 
 
 class _RuleWriter:
@@ -155,6 +175,16 @@ class _RuleWriter:
         self.number_names: dict[Slot, str] = {}
         self.carried: dict[int, tuple[int, str]] = {}
         self.where: list[str] = []
+        self.stated = self._stated()
+
+    def _stated(self) -> set[int]:
+        """Return the whole numbers that the old nodes state."""
+        small = [leaf.constant for leaf in self.first.leaves]
+        return _whole(
+            [known for values in self.attributes for known, *_ in values.values()],
+            [*self.first.numbers.values()],
+            *(t.numpy() for t in small if t is not None and t.size <= _MOST_WRITTEN),
+        )
 
     # -- what the expressions may use --------------------------------------------------------------
 
@@ -208,7 +238,12 @@ class _RuleWriter:
 
     def take(self, guess: _Guess) -> str:
         """Use a guess: what it needs becomes part of the pattern."""
-        self.data |= {operand[1] for operand in guess.constants if operand[0] == "leaf"}
+        leaves = [operand[1] for operand in guess.constants if operand[0] == "leaf"]
+        self.data |= {*leaves}
+        for leaf in leaves if guess.is_sized else ():
+            shape = self._shape(leaf)
+            is_whole = guess.text.startswith("reshape")
+            self._demand(leaf, range(len(shape)) if shape and is_whole else ())
         return guess.text
 
     # -- attributes of the new nodes ---------------------------------------------------------------
@@ -251,10 +286,10 @@ class _RuleWriter:
                 del self.carried[made]
         for name, values in self.made_attributes[made].items():
             if name not in same:
-                texts.append(f"{name}={self._attribute(name, values)}")
+                texts.append(f"{name}={self._attribute(made, name, values)}")
         return texts
 
-    def _attribute(self, name: str, wanted: Sequence[object]) -> str:
+    def _attribute(self, made: int, name: str, wanted: Sequence[object]) -> str:
         carried = {old for old, _ in self.carried.values()}
         keys = [key for key in self._captures() if key[0] not in carried]
         guess = None
@@ -268,6 +303,7 @@ class _RuleWriter:
             return self.take(guess)
         if not is_same:
             raise NoRuleError(f"nothing says what the attribute {name} of the new node should be")
+        self._bring_shapes(self.first.made[made], self.first.made_args[made], name, wanted[0])
         return _literal(wanted[0])
 
     def _captures(self) -> list[tuple[int, str]]:
@@ -326,6 +362,8 @@ class _RuleWriter:
         dtypes = {known.dtype for known in (v.known_type() for v in beside) if known is not None}
         if array.dtype.kind in "iu" and array.dtype != np.int64 and array.dtype.name not in dtypes:
             raise NoRuleError(f"a rule cannot write a constant of {array.dtype} beside other types")
+        node, args = self.first.made[slot[0]], self.first.made_args[slot[0]]
+        self._bring_shapes(node, args, leaf_word(node, slot[1]), array, slot[1])
 
         def written(item: Any) -> str:  # noqa: ANN401  # nested lists of numbers
             if isinstance(item, list):
@@ -366,9 +404,10 @@ class _RuleWriter:
                 if key[1] == "perm":
                     yield _Guess(f"transpose({text}, {self.capture(*key)})", (operand,), (key,))
             for function in _OF_ONE:
-                yield _Guess(function.format(text), (operand,))
+                is_sized = function.startswith("unsqueeze")
+                yield _Guess(function.format(text), (operand,), is_sized=is_sized)
             if all(tensor.shape == tensors[0].shape for tensor in tensors):
-                yield _Guess(f"reshape({text}, {shape})", (operand,))
+                yield _Guess(f"reshape({text}, {shape})", (operand,), is_sized=True)
         yield from self._pair_guesses(data)
         yield from self._normalised(data)
         large = [operand for operand in operands if self._size(operand) > 1]
@@ -410,6 +449,93 @@ class _RuleWriter:
                     moved = f"along({factor[1:-1]}, {axis}, {name}.rank)"
                     yield _Guess(f"{text} * {moved}", uses, (key,))
                 yield _Guess(f"({text} - {mean}) * {factor} + {shift}", uses, (key,))
+
+    # -- the shapes that numbers were read off -----------------------------------------------------
+
+    def _bring_shapes(
+        self, node: Node, args: Sequence[Operand], name: str, value: object, slot: int | None = None
+    ) -> None:
+        """Demand the shapes that numbers of a rule were read off.
+
+        Sizes of a result are those of an axis that is cut, or the sizes equal to them. Where one is
+        equal to none it was made of several, and all are demanded, as they are for a whole shape.
+        An attribute of a new node that no old one states may be a size, too; and an axis was
+        counted in a rank.
+
+        Args:
+            node: A node of the first place.
+            args: What it reads.
+            name: What the numbers are called.
+            value: The numbers.
+            slot: The input that they are; None for an attribute.
+
+        Raises:
+            NoRuleError: The numbers are of other axes at other places.
+        """
+        is_new = node in self.first.made
+        numbers = _whole(value) - (self.stated if is_new and slot is None else set())
+        sized = () if node.domain else SIZED_BY.get(node.op_type, ())
+        if name in AXES:
+            for leaf in self._leaves_above(args) if is_new and numbers - self.stated else ():
+                if not self.first.leaves[leaf].is_constant:
+                    self._demand(leaf, ())
+            return
+        is_size = slot in sized and name not in _NO_SIZES
+        if name in DTYPE_ATTRIBUTES or not (is_size or slot is None):
+            return
+        numbers = {number for number in numbers if 1 < number < _ENDLESS}
+        if is_size and numbers and node.op_type in _CUTTING and args[0][0] == "leaf":
+            self._demand(args[0][1], self._axes_cut(node), is_ranked=False)
+            return
+        others = [arg for number, arg in enumerate(args) if number != slot]
+        shapes = {leaf: self._shape(leaf) or [] for leaf in self._leaves_above(others)}
+        missing = numbers - {size for shape in shapes.values() for size in shape if size}
+        is_whole = name == "shape" and _whole(value).isdisjoint({0, -1})
+        every = is_size and (missing or is_whole)
+        for leaf, shape in shapes.items():
+            axes = [axis for axis, size in enumerate(shape) if every or size in numbers]
+            if axes:
+                self._demand(leaf, axes)
+
+    def _demand(self, leaf: int, axes: Iterable[int], *, is_ranked: bool = True) -> None:
+        """Demand sizes of a leaf, and its rank unless the axes are counted as those of a node."""
+        shape = self._shape(leaf)
+        if shape is not None:
+            name = self.leaf_names[leaf]
+            texts = [f"{name}.rank == {len(shape)}"] if is_ranked else []
+            texts += [f"{name}.shape[{a}] == {shape[a]}" for a in axes if shape[a] is not None]
+            self.where += [text for text in texts if text not in self.where]
+
+    def _shape(self, leaf: int) -> list[int | None] | None:
+        """Return the sizes of a leaf, None where places differ or nobody knows them."""
+        types = [place.leaves[leaf].known_type() for place in self.places]
+        shapes = [known.shape for known in types if known is not None and known.shape is not None]
+        if len(shapes) < len(types) or len({*map(len, shapes)}) > 1:
+            return None
+        return [
+            sizes[0] if isinstance(sizes[0], int) and len({*sizes}) == 1 else None
+            for sizes in zip(*shapes, strict=True)
+        ]
+
+    def _leaves_above(self, operands: Iterable[Operand]) -> list[int]:
+        """Return the leaves that values are made of, but for those that are sizes themselves."""
+        args = {"node": self.first.args, "new": self.first.made_args}
+
+        def above(operand: Operand) -> Iterable[Operand]:
+            return args[operand[0]][operand[1]] if operand[0] in args else ()
+
+        leaves = sorted(item[1] for item in reachable(operands, above) if item[0] == "leaf")
+        read = [(self.first.nodes[n], slot) for n, slot in self.first.readers]
+        return [n for n in leaves if read[n][1] not in SIZED_BY.get(read[n][0].op_type, ())]
+
+    def _axes_cut(self, node: Node) -> tuple[int, ...]:
+        """Return the axes of its data that a node cuts."""
+        is_new = node in self.first.made
+        number = (self.first.made if is_new else self.first.nodes).index(node)
+        axes = {_axes_of((p.made if is_new else p.nodes)[number]) for p in self.places}
+        if len(axes) > 1:
+            raise NoRuleError(f"the numbers of {node.op_type} are of other axes at other places")
+        return axes.pop()
 
     # -- the texts ---------------------------------------------------------------------------------
 
@@ -471,7 +597,7 @@ class _RuleWriter:
             if literal:
                 named.insert(0, literal)
             else:
-                texts.insert(0, self._operand(args[slot]))
+                texts.insert(0, self._operand(number, slot))
         return texts + named
 
     def _moved(self, number: int, slot: int) -> str:
@@ -481,7 +607,10 @@ class _RuleWriter:
         if slot not in moved or operand[0] != "leaf" or is_commutative(node):
             return ""
         kept = self._kept_data(operand[1])
-        return "" if kept is None or kept.ndim > 1 else f"{moved[slot]}={literal(kept.tolist())}"
+        if kept is None or kept.ndim > 1:
+            return ""
+        self._bring_shapes(node, self.first.args[number], moved[slot], kept, slot)
+        return f"{moved[slot]}={literal(kept.tolist())}"
 
     def _kept_data(self, leaf: int) -> Array | None:
         """Return what a constant is at every place, if the new nodes do not read it."""
@@ -497,7 +626,8 @@ class _RuleWriter:
         same = all(array is not None and np.array_equal(array, data) for array in arrays)
         return data if same else None
 
-    def _operand(self, operand: Operand) -> str:
+    def _operand(self, reader: int, place: int) -> str:
+        operand = self.first.args[reader][place]
         match operand:
             case ("none",):
                 return "None"
@@ -507,6 +637,8 @@ class _RuleWriter:
                 name = self.leaf_names[number]
                 kept = self._kept_data(number)
                 if kept is not None:
+                    node, args = self.first.nodes[reader], self.first.args[reader]
+                    self._bring_shapes(node, args, leaf_word(node, place), kept, place)
                     said = f"list({name}.value)" if kept.ndim else f"{name}.value"
                     condition = f"{said} == {literal(kept.tolist())}"
                     if kept.ndim < 2 and condition not in self.where:  # noqa: PLR2004
@@ -661,6 +793,28 @@ def _in_common(places: Sequence[Sequence[Mapping[str, object]]]) -> list[dict[st
     return common
 
 
+def _whole(*values: object) -> set[int]:
+    """Return the whole numbers in some values."""
+    numbers: set[int] = set()
+    for value in values:
+        if isinstance(value, np.ndarray):
+            numbers |= {*value.reshape(-1).tolist()} if value.dtype.kind in "iu" else set()
+        elif isinstance(value, (tuple, list)):
+            numbers |= _whole(*value)
+        elif type(value) is int:
+            numbers.add(value)
+    return numbers
+
+
+def _axes_of(node: Node) -> tuple[int, ...]:
+    """Return the axes that a node cuts; those of a Slice may be all, from the first on."""
+    stated = parameter_of(node, _CUTTING[node.op_type])
+    if stated is not None:
+        return stated.value if isinstance(stated.value, tuple) else (cast("int", stated.value),)
+    starts = parameter_of(node, "starts")
+    return tuple(range(len(cast("tuple[int, ...]", starts.value)))) if starts is not None else ()
+
+
 def _is_value(value: object, wanted: object) -> bool:
     """Tell whether an expression gives an attribute's value."""
     if isinstance(value, (np.ndarray, np.generic)):
@@ -714,11 +868,19 @@ def _number_text(number: float) -> str:
 # All kinds of places: from the most frequent on, each proved, until nothing new is learned.
 
 
+DEFAULT_BUDGET: int = LearnSettings.options["budget"].default
+
 _MOST_AROUND = 1
 """How many nodes above the old ones are looked at, if a rule is wrong without them."""
 
-_MOST_COUNTEREXAMPLES = 8
-"""After so many graphs on which a rule is wrong, no conditions are looked for any more."""
+_MOST_FOR_A_KIND = 12
+"""How often rules for places of one kind are tried, all that are narrowed on the way included."""
+
+_MANY = 6
+"""After so many graphs on which a rule is wrong it gets all conditions, not the fewest."""
+
+_MOST_NAMED = 3
+"""Most nodes that a text names."""
 
 _LONGEST_EXAMPLE = 1500
 """Longer examples, in characters, show nothing to a reader."""
@@ -732,12 +894,11 @@ _MOST_APART = 3
 _FREE_APPLICATIONS = 20
 """A rule may be applied so often, and twice for each match in the first model, to try it."""
 
-
 _FEW_TRIALS = 60
 """On so many graphs a rule is tried first: most that are wrong show it there."""
 
-_SEEDS = 3
-"""How many sets of graphs are drawn where a rule applies to few of each."""
+_FRESH_SETS = 2
+"""On so many sets of graphs a rule is tried last, of which nothing was learned before."""
 
 
 class _Refusal(NamedTuple):
@@ -750,18 +911,8 @@ class _Refusal(NamedTuple):
 _IDLE = _Refusal("the rule learned from it does not apply")
 
 
-class _Applied(NamedTuple):
-    """What the rules make of the first model, and what is left of the difference.
-
-    Attributes:
-        model: The first model, rewritten.
-        done: What was done.
-        differences: Where it differs from the second model.
-    """
-
-    model: Model
-    done: Rewriting
-    differences: list[Difference]
+_Applied: TypeAlias = "tuple[Model, Rewriting, list[Difference]]"
+"""The first model rewritten, what was done, and where it differs from the second one."""
 
 
 class _Learner:
@@ -772,10 +923,21 @@ class _Learner:
         after: The file of the second.
         name: What to call the rules; "" for names made of the operators.
         trials: On how many graphs each rule is tried.
+        budget: How often rules are tried, all in all.
+        unproved: Whether rules that are not proved count, too.
         say: Told what is going on.
     """
 
-    def __init__(self, before: Path, after: Path, name: str, trials: int, say: Progress) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917  # one caller
+        self,
+        before: Path,
+        after: Path,
+        name: str,
+        trials: int,
+        budget: int,
+        unproved: bool,  # noqa: FBT001
+        say: Progress,
+    ) -> None:
         self.before = before
         self.say = say
         say(f"reading {before.name} and {after.name}")
@@ -784,47 +946,40 @@ class _Learner:
         self.name = name
         self.schemas = OnnxSchemas()
         self.most = trials
-        few = [Trier(self.schemas, _FEW_TRIALS)] if trials > _FEW_TRIALS else []
-        self.triers = few + [Trier(self.schemas, trials, seed) for seed in range(_SEEDS)]
+        self.budget = budget
+        self.tried = self.limit = self.sets = 0
+        self.takes_unproved = unproved
         self.learned: list[LearnedRewrite] = []
+        self.unproved: list[LearnedRewrite] = []
         self.refusals: dict[tuple[object, ...], _Refusal] = {}
         self.names: set[str] = set()
         self.changed: set[tuple[bool, str]] = set()
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether no rule is tried any more."""
+        return self.tried >= self.budget
+
     def run(self) -> _Applied:
-        """Learn, and apply what was learned."""
-        applied = self._apply()
-        self.changed = {name for each in applied.differences for name in _names_of(each)}
+        """Learn, and apply what was learned: rules of more nodes first, then the frequent ones."""
+        model, done, differences = self._apply()
+        self.changed = {name for each in differences for name in _names_of(each)}
         for _ in range(_MOST_ROUNDS):
-            found = self._learn_from(filter(self.is_left, applied.differences))
-            if not found:
+            learned = self._learn_from(filter(self.is_left, differences))
+            if not learned:
                 break
-            self.learned += found
-            applied = self._sorted()
-        idle = [item for item in self.learned if not applied.done.counts.get(item.rule.name)]
-        if idle:
-            for item in idle:
-                self.learned.remove(item)
-            applied = self._apply()
-        return applied
+            self.learned += learned
+            self.learned.sort(key=lambda item: (-item.rule.largest_match, -item.places))
+            model, done, differences = self._apply()
+        used = [item for item in self.learned if done.counts.get(item.rule.name)]
+        if len(used) < len(self.learned):
+            self.learned = used
+            return self._apply()
+        return model, done, differences
 
     def is_left(self, difference: Difference) -> bool:
         """Tell whether no rule explains a difference, rather than that a rule made it."""
         return any(name in self.changed for name in _names_of(difference))
-
-    def _sorted(self) -> _Applied:
-        """Put the most frequent rules first, or the largest if that leaves fewer places."""
-        self.learned.sort(key=lambda item: -item.places)
-        applied = self._apply()
-        if not applied.differences or len(self.learned) == 1:
-            return applied
-        frequent = list(self.learned)
-        self.learned.sort(key=lambda item: -item.rule.largest_match)
-        other = self._apply()
-        if len(other.differences) < len(applied.differences):
-            return other
-        self.learned = frequent
-        return applied
 
     def _apply(self) -> _Applied:
         """Apply the rules to the first model, and compare with the second."""
@@ -832,7 +987,7 @@ class _Learner:
         model = load_model(self.before)
         done = rewrite(model, [item.rule for item in self.learned])
         nearness = is_near if self.learned else None
-        return _Applied(model, done, find_differences(model, self.after, is_near=nearness))
+        return model, done, find_differences(model, self.after, is_near=nearness)
 
     def _checked(self, rule: RewriteRule) -> RewriteRule:
         """Apply a rule alone to the first model; if it matches what it makes, let it do so once.
@@ -868,14 +1023,23 @@ class _Learner:
         learned = []
         kinds = sorted(groups.items(), key=lambda item: -len(item[1]))
         for number, (kind, places) in enumerate(kinds, start=1):
-            where = f"{counted(len(places), 'place')} like {_listed(places[0].nodes)}"
+            shown = learn.list_nodes(places[0].nodes, _MOST_NAMED)
+            where = f"{counted(len(places), 'place')} like {shown}"
             self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
             self.refusals[kind] = _IDLE
             try:
-                learned.append(self._learn_kind(places))
+                candidates = [self._learn_kind(places)]
             except NoRuleError as error:
                 self.refusals[kind] = _Refusal(str(error), error.counterexample)
-                learned += self._learn_apart(kind, places)
+                candidates = [*self._learn_apart(kind, places)]
+            for item in candidates:
+                self.names.add(item.rule.name)
+                if self.takes_unproved or item.trial.verdict == "passed":
+                    learned.append(item)
+                else:
+                    self.unproved.append(item)
+                    reason = f"the rule learned from it is not proved: {item.trial.reason}"
+                    self.refusals[kind] = _Refusal(reason)
         return learned
 
     def _learn_apart(
@@ -918,116 +1082,152 @@ class _Learner:
         Raises:
             NoRuleError: There is none.
         """
-        wrong: list[tuple[LearnedRewrite, Sequence[ChangedPlace]]] = []
-        for around in range(_MOST_AROUND + 1):
-            try:
-                wider = [read_place(one.difference, around) for one in places] if around else places
-                if len({place.kind for place in wider}) > 1:
+        if self.is_spent:
+            raise NoRuleError(self._spent)
+        self.limit = min(self.budget, self.tried + _MOST_FOR_A_KIND)
+        wrong: list[Trial] = []
+        try:
+            for rule, wider in self._candidates(places):
+                learned = self._proved(self._spared(rule, wider), wider)
+                if learned.trial.verdict != "failed":
+                    return learned
+                wrong.append(learned.trial)
+                if self.tried >= self.limit:
                     break
-                for learned in self._candidates(wider):
-                    if learned.trial.verdict != "failed":
-                        self.names.add(learned.rule.name)
-                        return self._spared(learned, wider)
-                    wrong.append((learned, wider))
-            except NoRuleError:
-                if not wrong:
-                    raise
-        for learned, wider in wrong:  # sizes are asked for only if nothing else makes a rule right
-            texts = _holding(learned.rule, wider, is_sized=True)
-            sized = self._covered(learned, texts, len(wider))
-            if sized is not None:
-                self.names.add(sized.rule.name)
-                return sized
-        trial = wrong[0][0].trial
-        raise NoRuleError(
-            f"the rule learned from it is wrong: {trial.reason}", trial.counterexample
-        )
+        except NoRuleError:
+            if not wrong:
+                raise
+        reason = f"the rule learned from it is wrong: {wrong[0].reason}"
+        raise NoRuleError(reason, wrong[0].counterexample)
 
-    def _spared(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
+    @property
+    def _spent(self) -> str:
+        return f"the budget of {counted(self.budget, 'trial')} was spent"
+
+    def _spared(self, rule: RewriteRule, places: Sequence[ChangedPlace]) -> RewriteRule:
         """Add conditions that hold at all places, and not where the second model is as before."""
-        rule = learned.rule
         beyond = [
             match
             for match in select_matches(self.original, [rule]).matches
             if not any((False, value.name) in self.changed for value in match.outputs)
         ]
-        if not beyond:
-            return learned
-        holding = _holding(rule, places)
-        conditions = {text: Condition(text, captures_of(rule.pattern)) for text in holding}
+        holding = _holding(rule, places) if beyond else []
+        conditions = {texts: _with_conditions(rule, [texts]).where for texts in holding}
         refused = [
-            {text for text in holding if conditions[text].unmet_by(match.bound) is not None}
+            {
+                texts
+                for texts, where in conditions.items()
+                if any(condition.unmet_by(match.bound) is not None for condition in where)
+            }
             for match in beyond
         ]
-        chosen = _cover(list(filter(None, refused)), holding)
-        if not chosen:
-            return learned
-        spared = self._tried(_with_conditions(rule, chosen), len(places))
-        if spared.trial.verdict == "failed":
-            spared = self._narrowed(spared, places)
-        return learned if spared.trial.verdict == "failed" else spared
+        return _with_conditions(rule, _cover(list(filter(None, refused)), holding))
 
-    def _candidates(self, places: Sequence[ChangedPlace]) -> Iterator[LearnedRewrite]:
-        """Yield rules, the most general one first; some may be refuted.
+    def _candidates(
+        self, places: Sequence[ChangedPlace]
+    ) -> Iterator[tuple[RewriteRule, Sequence[ChangedPlace]]]:
+        """Yield rules, the most general one first, and the places that each is learned from.
 
         Raises:
             NoRuleError: There is none.
         """
-        place = places[0]
-        if self.name:
-            word = self.name
-        elif len(place.made) == 1 and place.made[0].op_type not in {
-            node.op_type for node in place.nodes
-        }:
-            word = node_word(place.made[0])
-        elif place.made:
-            word = f"{learn.rule_name(place.nodes)}_to_{learn.rule_name(place.made)}"
-        else:
-            word = f"drop_{learn.rule_name(place.nodes)}"
-        number, name = 1, word
-        while name in self.names:
-            number += 1
-            name = f"{word}_{number}"
-        doc = f"Learned from {counted(len(places), 'place')}, one at {_listed(places[0].nodes)}."
-        reasons = []
-        writer: _RuleWriter | None = None
-        for general, carries in ((True, True), (False, True), (False, False)):
-            if not carries and not (writer and writer.carried):
-                break  # it would be the same rule
-            writer = _RuleWriter(places, self.schemas, general=general, carries=carries)
-            try:
-                rule = self._checked(writer.rule(name))
-            except NoRuleError as error:
-                reasons.append(error)
-                continue
-            learned = self._tried(replace(rule, doc=doc), len(places))
-            is_wrong = learned.trial.verdict == "failed"
-            yield self._narrowed(learned, places) if is_wrong else learned
-        if len(reasons) > 1:
-            raise reasons[-1]
+        shown = learn.list_nodes(places[0].nodes, _MOST_NAMED)
+        doc = f"Learned from {counted(len(places), 'place')}, one at {shown}."
+        for around in range(_MOST_AROUND + 1):
+            wider = [read_place(one.difference, around) for one in places] if around else places
+            if len({place.kind for place in wider}) > 1:
+                return
+            name = claim(self.name or _word(wider[0]), {*self.names})
+            reasons = []
+            writer: _RuleWriter | None = None
+            for general, carries in ((True, True), (False, True), (False, False)):
+                if not carries and not (writer and writer.carried):
+                    break  # it would be the same rule
+                writer = _RuleWriter(wider, self.schemas, general=general, carries=carries)
+                try:
+                    rule = self._checked(writer.rule(name))
+                except NoRuleError as error:
+                    reasons.append(error)
+                    continue
+                yield replace(rule, doc=doc), wider
+            if len(reasons) > 1:
+                raise reasons[-1]
 
-    def _tried(self, rule: RewriteRule, places: int, *, is_draft: bool = False) -> LearnedRewrite:
-        """Try a rule, with an example of what it does; a draft on few graphs only."""
-        self.say(f"trying {rule.name} on graphs made up for it")
-        rule = replace(rule, examples=tuple(self._example(rule)))
-        trials: list[Trial] = []
-        graphs = 0
-        for trier in self.triers[:1] if is_draft else self.triers:
-            trials = list(trier.trials(rule))
-            graphs += sum(trial.graphs for trial in trials)
-            if any(trial.verdict != "passed" for trial in trials) or graphs >= self.most:
+    def _proved(self, rule: RewriteRule, places: Sequence[ChangedPlace]) -> LearnedRewrite:
+        """Try a rule; add conditions that hold at all places as long as a graph shows it wrong.
+
+        They are as few as refuse all those graphs. It is tried last on graphs that had no say in
+        them.
+        """
+        general = _holding(rule, places)
+        holding = [*_holding(rule, places, is_sized=True), *general]
+        refused: list[set[_Texts]] = []
+        before: list[_Texts] = []
+        chosen: list[_Texts] = []
+        while True:
+            trial = self._trial(_with_conditions(rule, chosen))
+            if trial.verdict == "passed" or self.tried >= self.limit:
                 break
+            if trial.verdict != "failed":  # the last conditions may keep all graphs out
+                refused = [each - ({*chosen} - {*before}) for each in refused]
+                if chosen == before:
+                    break
+            elif (odd := exemption_of(trial.reason)) and odd not in rule.excepted:
+                rule = replace(rule, excepted=(*rule.excepted, odd))  # it says for what it is wrong
+                continue
+            elif refusing := self._refusing(rule, holding, trial.counterexample):
+                refused.append(refusing)
+            elif (opsets := self._opsets_without(rule, trial.counterexample)) != rule.opsets:
+                rule = replace(rule, opsets=opsets)
+                refused, before, chosen = [], [], []
+                continue
+            else:
+                break
+            if not all(refused):
+                break
+            is_last = len(refused) == _MANY
+            before, chosen = chosen, general if is_last else _cover(refused, holding, general)
+        return LearnedRewrite(cast("RewriteRule", trial.rule), len(places), trial)
+
+    def _trial(self, rule: RewriteRule) -> Trial:
+        """Try a rule on few graphs, then with an example on many of which nothing was learned."""
+        self.say(f"trying {rule.name} on graphs made up for it")
+        trial = self._on_graphs(rule, min(self.most, _FEW_TRIALS), 0)
+        if trial.verdict != "passed":
+            return trial
+        rule = replace(rule, examples=tuple(self._example(rule)))
+        graphs = 0
+        for _ in range(_FRESH_SETS):
+            self.sets += 1
+            trial = self._on_graphs(rule, self.most, self.sets)
+            graphs += trial.graphs
+            if trial.verdict != "passed":
+                break
+        return replace(trial, graphs=graphs)
+
+    def _on_graphs(self, rule: RewriteRule, most: int, seed: int) -> Trial:
+        """Try a rule on a set of graphs, if that is within the budget."""
+        if self.is_spent:
+            return Trial(rule, "made up", "no graph", "not tried", self._spent)
+        self.tried += 1
+        trials = list(Trier(self.schemas, most, seed).trials(rule))
         wrong = [trial for trial in trials if trial.verdict == "failed"]
-        # A rule that is wrong for odd numbers alone says so.
-        odd = exemption_of(wrong[-1].reason) if wrong else None
-        if odd is not None and odd not in rule.excepted:
-            told = replace(rule, excepted=(*rule.excepted, odd))
-            return self._tried(told, places, is_draft=is_draft)
-        untried = (trial for trial in trials if trial.verdict == "not tried")
-        trial = wrong[-1] if wrong else next(untried, trials[-1])
+        trial = next(iter(wrong), trials[-1])
         if wrong and rule.examples and not trial.counterexample:  # its own example is one
             trial = replace(trial, counterexample=rule.examples[0].before)
-        return LearnedRewrite(rule, places, trial)
+        return trial
+
+    @staticmethod
+    def _refusing(rule: RewriteRule, holding: Sequence[_Texts], counterexample: str) -> set[_Texts]:
+        """Return the conditions that keep a rule from a graph; none if there is no graph."""
+        if not counterexample:
+            return set()
+        shown = model_from_text(counterexample, "counterexample")
+        return {
+            texts
+            for texts in holding
+            if not select_matches(shown, [_with_conditions(rule, [texts])]).matches
+        }
 
     def _opsets_without(self, rule: RewriteRule, counterexample: str) -> Opsets:
         """Leave out the opset of a counterexample, and those beyond, if the model is of another."""
@@ -1041,69 +1241,10 @@ class _Learner:
             (first, wrong - 1) if wrong > here and (last is None or wrong <= last) else rule.opsets
         )
 
-    def _strictest(self, rule: RewriteRule, holding: Sequence[str], places: int) -> LearnedRewrite:
-        """Try a rule with all conditions, and without the opsets at which it is wrong even so."""
-        while True:
-            strictest = self._tried(_with_conditions(rule, holding), places, is_draft=True)
-            opsets = self._opsets_without(rule, strictest.trial.counterexample)
-            if strictest.trial.verdict != "failed" or opsets == rule.opsets:
-                return strictest
-            rule = replace(rule, opsets=opsets)
-
-    def _narrowed(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
-        """Add conditions that make the rule right, of those that hold at all places."""
-        holding = _holding(learned.rule, places)
-        strictest = self._strictest(learned.rule, holding, len(places))
-        if strictest.trial.verdict == "failed":
-            return learned
-        wrong = learned
-        if strictest.rule.opsets != learned.rule.opsets:
-            rule = replace(learned.rule, opsets=strictest.rule.opsets)
-            wrong = self._tried(rule, len(places))
-            if wrong.trial.verdict == "passed":
-                return wrong
-        covered = self._covered(wrong, holding, len(places))
-        if covered is None:
-            strictest = self._tried(strictest.rule, len(places))
-        return covered or (strictest if strictest.trial.verdict == "passed" else learned)
-
-    def _covered(
-        self, wrong: LearnedRewrite, holding: Sequence[str], places: int
-    ) -> LearnedRewrite | None:
-        """Add as few conditions as make a rule right; None if they do not.
-
-        They are chosen by the graphs on which the rule is wrong: each must be refused by one.
-        """
-        rule = wrong.rule
-        refused: list[set[str]] = []
-        chosen: list[str] = []
-        for _ in range(_MOST_COUNTEREXAMPLES):
-            if wrong.trial.counterexample:
-                shown = model_from_text(wrong.trial.counterexample, "counterexample")
-                refused.append(
-                    {
-                        t
-                        for t in holding
-                        if not select_matches(shown, [_with_conditions(rule, [t])]).matches
-                    }
-                )
-            elif wrong.trial.verdict == "failed":  # its own example says that, which all have
-                break
-            if not refused or not all(refused):
-                break
-            before, chosen = chosen, _cover(refused, holding)
-            wrong = self._tried(_with_conditions(rule, chosen), places)
-            if wrong.trial.verdict == "passed":
-                return wrong
-            if wrong.trial.verdict == "not tried":  # a condition that keeps all graphs out
-                refused = [each - ({*chosen} - {*before}) for each in refused]
-                chosen = before
-        return None
-
     def _example(self, rule: RewriteRule) -> Iterator[Example]:
         """Show what a rule does on a small graph; constants that it computes are not shown."""
         try:
-            model = next(self.triers[0].models(replace(rule, examples=())), None)
+            model = next(Trier(self.schemas).models(rule), None)
             if model is None:
                 return
             before = f"{text_of_model(model)}\n"
@@ -1117,21 +1258,32 @@ class _Learner:
             return
 
 
+def _word(place: ChangedPlace) -> str:
+    """Name the rule for places of a kind."""
+    old, new = place.nodes, place.made
+    if len(new) == 1 and new[0].op_type not in {node.op_type for node in old}:
+        return node_word(new[0])
+    name = learn.rule_name(old)
+    return f"{name}_to_{learn.rule_name(new)}" if new else f"drop_{name}"
+
+
 def _names_of(difference: Difference) -> Iterator[tuple[bool, str]]:
     """Yield what its nodes make, by name, and whether they are the new ones."""
     for is_new, nodes in ((False, difference.removed), (True, difference.added)):
         yield from ((is_new, v.name) for node in nodes for v in node.outputs if v is not None)
 
 
-def _listed(nodes: Sequence[Node]) -> str:
-    texts = [f"{node.op_type} {node.label!r}" for node in nodes[:3]]
-    return ", ".join(texts) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")  # noqa: PLR2004
+_Texts: TypeAlias = tuple[str, ...]
+"""Conditions that go together."""
 
 
-def _cover(refused: Sequence[set[str]], texts: Sequence[str]) -> list[str]:
-    """Choose few texts such that each of the sets has one of them, the last ones first."""
-    left = list(refused)
-    chosen: list[str] = []
+def _cover(
+    refused: Sequence[set[_Texts]], texts: Sequence[_Texts], preferred: Sequence[_Texts] = ()
+) -> list[_Texts]:
+    """Choose few that each set has one of, the last ones first; only preferred ones if they do."""
+    left = [item & {*preferred} for item in refused]
+    left = left if all(left) else list(refused)
+    chosen: list[_Texts] = []
     while left:
         best = max(reversed(texts), key=lambda text: sum(text in item for item in left))
         chosen.append(best)
@@ -1139,21 +1291,22 @@ def _cover(refused: Sequence[set[str]], texts: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _with_conditions(rule: RewriteRule, texts: Iterable[str]) -> RewriteRule:
-    captures = captures_of(rule.pattern)
-    return replace(rule, where=(*rule.where, *(Condition(text, captures) for text in texts)))
+def _with_conditions(rule: RewriteRule, chosen: Iterable[_Texts]) -> RewriteRule:
+    captures, there = captures_of(rule.pattern), {condition.text for condition in rule.where}
+    fresh = [text for text in dict.fromkeys(chain(*chosen)) if text not in there]
+    return replace(rule, where=(*rule.where, *(Condition(text, captures) for text in fresh)))
 
 
 def _holding(
     rule: RewriteRule, places: Sequence[ChangedPlace], *, is_sized: bool = False
-) -> list[str]:
-    """Return the conditions that hold at all places; on request those on single sizes, too."""
-    sizes = _sizes(rule, places[0]) if is_sized else ()
-    every = (*sizes, *_conditions(rule, places[0]))
-    return [text for text in every if _holds(rule, text, places)]
+) -> list[_Texts]:
+    """Return the conditions that hold at all places: those on single sizes, or all others."""
+    every = (_sizes if is_sized else _conditions)(rule, places[0])
+    texts = [(text,) if isinstance(text, str) else text for text in every]
+    return [each for each in texts if all(_holds(rule, text, places) for text in each)]
 
 
-def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
+def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str | _Texts]:
     """Yield what could be demanded of the values that a rule binds; the likely ones are last."""
     bound = _bound_at(rule, place)
     nodes, leaves, numbers = (
@@ -1170,7 +1323,9 @@ def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
     vectors = [leaf for leaf in leaves if ranks.get(leaf) == 1]
     yield from (f"{leaf}.is_const" for leaf in leaves if leaf not in constants)
     for leaf in vectors:
-        yield from (f"{leaf}.shape[0] == {other}.shape[-1]" for other in leaves if other != leaf)
+        for other in leaves:
+            if other != leaf:
+                yield f"{leaf}.rank == 1", f"{leaf}.shape[0] == {other}.shape[-1]"
     yield from (f"same_shape({one}, {other})" for one, other in combinations(leaves, 2))
     for name, known in types.items():
         if known is not None and known.dtype is not None:
@@ -1184,13 +1339,14 @@ def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
     yield from (f"{name}.rank == {ranks[name]}" for name in constants if name in ranks)
 
 
-def _sizes(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
+def _sizes(rule: RewriteRule, place: ChangedPlace) -> Iterator[_Texts]:
     """Yield the sizes of the values that a rule binds."""
     for name, operand in _bound_at(rule, place).items():
         known = place.value(operand).known_type() if operand[0] == "leaf" else None
-        for axis, size in enumerate((known and known.shape) or ()):
+        shape = (known and known.shape) or ()
+        for axis, size in enumerate(shape):
             if isinstance(size, int):
-                yield f"{name}.shape[{axis}] == {size}"
+                yield f"{name}.rank == {len(shape)}", f"{name}.shape[{axis}] == {size}"
 
 
 def _holds(rule: RewriteRule, text: str, places: Sequence[ChangedPlace]) -> bool:
@@ -1222,6 +1378,8 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
     *,
     name: str = "",
     trials: int = DEFAULT_TRIALS,
+    budget: int = DEFAULT_BUDGET,
+    unproved: bool = False,
     verify: bool = True,
     progress: Progress | None = None,
 ) -> RewritesOutcome:
@@ -1232,6 +1390,8 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         after: What somebody made of it.
         name: What to call the rules; "" for names made of the operators.
         trials: On how many graphs each rule is tried.
+        budget: How often rules are tried, all in all.
+        unproved: Whether rules that are not proved count, too.
         verify: Whether to compare the first model with what the rules make of it in onnxruntime.
         progress: Called with a short phrase before each step that may take long.
 
@@ -1239,24 +1399,37 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         DplError: A model cannot be used.
     """
     say = progress or say_nothing
-    learner = _Learner(before, after, name, trials, say)
+    learner = _Learner(before, after, name, trials, budget, unproved, say)
     model, done, differences = learner.run()
     of_none = [difference for difference in differences if learner.is_left(difference)]
     left = Counter(_left(each, learner.refusals) for each in of_none)
     changed = sum(item.places for item in learner.learned)
     rules = [item.rule for item in learner.learned]
-    comments = {item.rule.name: _comment(item.trial) for item in learner.learned}
-    doc = f"Learned from {before.name} and {after.name}."
     return RewritesOutcome(
         before=before.name,
         after=after.name,
         learned=tuple(learner.learned),
+        unproved=tuple(learner.unproved),
         explained=min(changed, sum(done.counts.values())),
         left=tuple(LeftPlaces(what, count, shown) for (what, shown), count in left.most_common()),
         beyond=len(differences) - len(of_none),
+        spent=budget if learner.is_spent else None,
         delivery=_delivery(before, model, learner.schemas, say) if rules and verify else None,
-        yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",
+        yaml=_catalogue(learner, f"Learned from {before.name} and {after.name}."),
     )
+
+
+def _catalogue(learner: _Learner, doc: str) -> str:
+    """Write the rules; those that do not count are commented out."""
+    every = [*learner.learned, *learner.unproved]
+    comments = {
+        item.rule.name: f"Not proved: {item.trial.reason}."
+        for item in every
+        if item.trial.verdict != "passed"
+    }
+    off = {item.rule.name for item in learner.unproved}
+    rules = [item.rule for item in every]
+    return write_catalog(rules, doc=doc, comments=comments, off=off) if rules else ""
 
 
 def _delivery(
@@ -1270,11 +1443,6 @@ def _delivery(
         return error.message
     alien = "" if delivery.is_sound else unknown_operator(load_model(before), rewritten, schemas)
     return alien or delivery
-
-
-def _comment(trial: Trial) -> str:
-    """Say in the catalogue if a rule is not proved."""
-    return f"Not proved: {trial.reason}." if trial.verdict == "not tried" else ""
 
 
 def _what(difference: Difference) -> str:
