@@ -716,7 +716,7 @@ class _RuleWriter:
             NoRuleError: It cannot be made.
         """
         replacement = self.replacement()
-        self.used = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", replacement))
+        self.used = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*\b(?!=)", replacement))
         pattern = self.pattern()
         if any(node.op_type == "Cast" for node in self.first.nodes):
             self.where += [
@@ -873,10 +873,10 @@ DEFAULT_BUDGET: int = LearnSettings.options["budget"].default
 _MOST_AROUND = 1
 """How many nodes above the old ones are looked at, if a rule is wrong without them."""
 
-_MOST_FOR_A_KIND = 12
+_MOST_FOR_A_KIND = 16
 """How often rules for places of one kind are tried, all that are narrowed on the way included."""
 
-_MANY = 6
+_MANY = 5
 """After so many graphs on which a rule is wrong it gets all conditions, not the fewest."""
 
 _MOST_NAMED = 3
@@ -896,6 +896,9 @@ _FREE_APPLICATIONS = 20
 
 _FEW_TRIALS = 60
 """On so many graphs a rule is tried first: most that are wrong show it there."""
+
+_FEWEST = 10
+"""A rule that was right on fewer graphs is not proved."""
 
 _FRESH_SETS = 2
 """On so many sets of graphs a rule is tried last, of which nothing was learned before."""
@@ -1139,6 +1142,7 @@ class _Learner:
                 return
             name = claim(self.name or _word(wider[0]), {*self.names})
             reasons = []
+            seen: set[str] = set()
             writer: _RuleWriter | None = None
             for general, carries in ((True, True), (False, True), (False, False)):
                 if not carries and not (writer and writer.carried):
@@ -1149,7 +1153,10 @@ class _Learner:
                 except NoRuleError as error:
                     reasons.append(error)
                     continue
-                yield replace(rule, doc=doc), wider
+                text = f"{rule.pattern!r}{rule.becomes}"
+                if text not in seen:
+                    yield replace(rule, doc=doc), wider
+                seen.add(text)
             if len(reasons) > 1:
                 raise reasons[-1]
 
@@ -1178,6 +1185,10 @@ class _Learner:
             elif refusing := self._refusing(rule, holding, trial.counterexample):
                 refused.append(refusing)
             elif (opsets := self._opsets_without(rule, trial.counterexample)) != rule.opsets:
+                own = self.original.graph.opset_imports[""]
+                here = replace(_with_conditions(rule, chosen), opsets=(own, own))
+                if self._on_graphs(here, min(self.most, _FEW_TRIALS), 0).verdict == "failed":
+                    break
                 rule = replace(rule, opsets=opsets)
                 refused, before, chosen = [], [], []
                 continue
@@ -1190,31 +1201,32 @@ class _Learner:
         return LearnedRewrite(cast("RewriteRule", trial.rule), len(places), trial)
 
     def _trial(self, rule: RewriteRule) -> Trial:
-        """Try a rule on few graphs, then with an example on many of which nothing was learned."""
+        """Try a rule, with an example, on few graphs; then on many of which nothing was learned."""
         self.say(f"trying {rule.name} on graphs made up for it")
-        trial = self._on_graphs(rule, min(self.most, _FEW_TRIALS), 0)
-        if trial.verdict != "passed":
-            return trial
         rule = replace(rule, examples=tuple(self._example(rule)))
+        trial = self._on_graphs(rule, min(self.most, _FEW_TRIALS), 0)
         graphs = 0
         for _ in range(_FRESH_SETS):
+            if trial.verdict != "passed":
+                return trial
             self.sets += 1
             trial = self._on_graphs(rule, self.most, self.sets)
             graphs += trial.graphs
-            if trial.verdict != "passed":
-                break
+        if trial.verdict == "passed" and graphs < min(self.most, _FEWEST):
+            reason = f"only {counted(graphs, 'graph')} could be made up for it"
+            return replace(trial, verdict="not tried", reason=reason, graphs=graphs)
         return replace(trial, graphs=graphs)
 
     def _on_graphs(self, rule: RewriteRule, most: int, seed: int) -> Trial:
-        """Try a rule on a set of graphs, if that is within the budget."""
+        """Try a rule on its example and a set of graphs, if that is within the budget."""
+        trial = Trial(rule, "made up", "no graph", "not tried", self._spent)
         if self.is_spent:
-            return Trial(rule, "made up", "no graph", "not tried", self._spent)
+            return trial
         self.tried += 1
-        trials = list(Trier(self.schemas, most, seed).trials(rule))
-        wrong = [trial for trial in trials if trial.verdict == "failed"]
-        trial = next(iter(wrong), trials[-1])
-        if wrong and rule.examples and not trial.counterexample:  # its own example is one
-            trial = replace(trial, counterexample=rule.examples[0].before)
+        for trial in Trier(self.schemas, most, seed).trials(rule):
+            if trial.verdict == "failed":
+                shown = trial.counterexample or rule.examples[0].before
+                return replace(trial, counterexample=shown)
         return trial
 
     @staticmethod
@@ -1280,14 +1292,14 @@ _Texts: TypeAlias = tuple[str, ...]
 def _cover(
     refused: Sequence[set[_Texts]], texts: Sequence[_Texts], preferred: Sequence[_Texts] = ()
 ) -> list[_Texts]:
-    """Choose few that each set has one of, the last ones first; only preferred ones if they do."""
-    left = [item & {*preferred} for item in refused]
-    left = left if all(left) else list(refused)
+    """Choose conditions that each set has one of: the likeliest, which are last.
+
+    One that is not preferred is chosen for a set without any that is.
+    """
     chosen: list[_Texts] = []
-    while left:
-        best = max(reversed(texts), key=lambda text: sum(text in item for item in left))
-        chosen.append(best)
-        left = [item for item in left if best not in item]
+    for item in refused:
+        if item.isdisjoint(chosen):
+            chosen.append(max(item & {*preferred} or item, key=texts.index))
     return chosen
 
 

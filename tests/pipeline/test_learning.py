@@ -462,7 +462,7 @@ def test_numbers_bring_the_shapes_that_they_were_read_off(
     assert item.trial.verdict == "passed"
     assert conditions <= {condition.text for condition in item.rule.where}
     near = model_from_bytes(
-        proto_from_text(HEAD + other + before.partition(" y)")[2]).SerializeToString()
+        proto_from_text(HEAD + other + before[before.index("<") :]).SerializeToString()
     )
     assert not rewrite(near, [item.rule]).rounds
 
