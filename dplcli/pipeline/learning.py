@@ -179,11 +179,10 @@ class _RuleWriter:
 
     def _stated(self) -> set[int]:
         """Return the whole numbers that the old nodes state."""
-        small = [leaf.constant for leaf in self.first.leaves]
         return _whole(
             [known for values in self.attributes for known, *_ in values.values()],
             [*self.first.numbers.values()],
-            *(t.numpy() for t in small if t is not None and t.size <= _MOST_WRITTEN),
+            [_small(leaf.constant) for leaf in self.first.leaves if leaf.constant is not None],
         )
 
     # -- what the expressions may use --------------------------------------------------------------
@@ -1048,34 +1047,25 @@ class _Learner:
     def _learn_apart(
         self, kind: tuple[object, ...], places: Sequence[ChangedPlace]
     ) -> Iterator[LearnedRewrite]:
-        """Learn a rule for each group of places that agree in their numbers and attributes.
+        """Learn a rule for each of the largest groups of places that agree in their numbers.
 
         Not if they differ at each of many places: a rule would only say the place again.
         """
-        # Group places that agree in their numbers and attributes, the largest groups first.
         groups: dict[str, list[ChangedPlace]] = defaultdict(list)
         for place in places:
             attributes = [attributes_of(node) for node in (*place.nodes, *place.made)]
-            small = [
-                (slot, t.numpy().tolist())
-                for slot, t in place.constants.items()
-                if t.size <= _MOST_WRITTEN
-            ]
+            small = [(slot, _small(tensor)) for slot, tensor in place.constants.items()]
             groups[repr((sorted(place.numbers.items()), attributes, small))].append(place)
         parts = sorted(groups.values(), key=len, reverse=True)
-        if len(parts) > _MOST_APART and len(parts) == len(places):
-            self._add_reason(kind, f"each of the {len(places)} places has numbers of its own")
-            return
-        for part in parts[:_MOST_APART] if len(parts) > 1 else []:
+        is_each = len(parts) == len(places) > _MOST_APART
+        why = f"only the {_MOST_APART} most frequent of {len(parts)} variants were tried"
+        why = f"each of the {len(places)} places has numbers of its own" if is_each else why
+        if len(parts) > _MOST_APART:
+            refusal = self.refusals[kind]
+            self.refusals[kind] = refusal._replace(reason=f"{refusal.reason}; {why}")
+        for part in [] if is_each or len(parts) == 1 else parts[:_MOST_APART]:
             with suppress(NoRuleError):
                 yield self._learn_kind(part)
-        if len(parts) > _MOST_APART:
-            tried = f"only the {_MOST_APART} most frequent of {len(parts)} variants were tried"
-            self._add_reason(kind, tried)
-
-    def _add_reason(self, kind: tuple[object, ...], reason: str) -> None:
-        refusal = self.refusals[kind]
-        self.refusals[kind] = refusal._replace(reason=f"{refusal.reason}; {reason}")
 
     def _learn_kind(self, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Learn one rule: the most general one that is not refuted.
@@ -1243,10 +1233,10 @@ class _Learner:
 
     def _opsets_without(self, rule: RewriteRule, counterexample: str) -> Opsets:
         """Leave out the opset of a counterexample, and those beyond, if the model is of another."""
-        if not counterexample:
+        here, (first, last) = self.original.graph.opset_imports.get("", 0), rule.opsets
+        if not counterexample or not here:
             return rule.opsets
         wrong = model_from_text(counterexample, "counterexample").graph.opset_imports.get("", 0)
-        here, (first, last) = self.original.graph.opset_imports.get("", 0), rule.opsets
         if wrong < here and (first is None or first <= wrong):
             return wrong + 1, last
         return (
@@ -1268,6 +1258,10 @@ class _Learner:
             yield Example(before=before, after=after if is_short else "any")
         except (NoInstanceError, DplError):
             return
+
+
+def _small(tensor: Tensor) -> object:
+    return tensor.numpy().tolist() if tensor.size <= _MOST_WRITTEN else None
 
 
 def _word(place: ChangedPlace) -> str:

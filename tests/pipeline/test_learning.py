@@ -185,8 +185,8 @@ where x.dtype == cast_1.dtype
 mat_mul = MatMul(a, const(b))
 mul = Mul(mat_mul, const(b_1))
 mul
-where b_1.rank == 1
 where b.rank == 2
+where b_1.rank == 1
 -> MatMul(a, const(b.value * b_1.value))""",
     ),
     "what the new node reads lies above": (
