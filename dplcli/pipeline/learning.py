@@ -13,7 +13,8 @@ import math
 import re
 from collections import Counter, defaultdict
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, combinations, islice, permutations
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -578,7 +579,7 @@ class _RuleWriter:
         lines = []
         for number, node in enumerate(self.first.nodes):
             operands = self._operands(number)
-            operands += self._named(number, node)
+            operands += self._named(number, node, operands)
             lines.append(f"{self.node_names[number]} = {_operator(node)}({', '.join(operands)})")
         outputs = [self._text_of(old) for old, _ in self.first.outputs]
         return "\n".join([*lines, ", ".join(outputs)]) + "\n"
@@ -662,7 +663,7 @@ class _RuleWriter:
         same = all(value == values[0] for value in values)
         return same and (isinstance(values[0], int) or learn.is_plain(values[0]))
 
-    def _named(self, number: int, node: Node) -> list[str]:
+    def _named(self, number: int, node: Node, operands: Sequence[str]) -> list[str]:
         """Write the attributes of an old node: those carried, captured, and kept."""
         carrier = next((m for m, (old, _) in self.carried.items() if old == number), None)
         same = set() if carrier is None else self._same_attributes(number, carrier)
@@ -681,8 +682,8 @@ class _RuleWriter:
         op = OpName(node.op_type, node.domain)
         others = possible_attributes(op, (None, None), self.schemas).keys() - named
         if carrier is None:
-            versions = list(self.schemas.versions(node.op_type, node.domain))
-            newest = max(versions, key=lambda schema: schema.since).defaults if versions else {}
+            schemas = list(self.schemas.versions(node.op_type, node.domain))
+            newest = max(schemas, key=lambda schema: schema.since).defaults if schemas else {}
             newer = (others & learn.KEPT_ATTRIBUTES & newest.keys()) - self.attributes[
                 number
             ].keys()
@@ -690,8 +691,6 @@ class _RuleWriter:
             others -= newer
             # Refuse nodes with attributes that no place states, and that have no default to
             # keep.
-            node = self.first.nodes[number]
-            schemas = list(self.schemas.versions(node.op_type, node.domain))
             stated = {name for place in self.places for name in attributes_of(place.nodes[number])}
             for name in sorted(set(others) - stated - _IMPLIED):
                 if any(name in schema.attributes for schema in schemas) and not any(
@@ -699,11 +698,7 @@ class _RuleWriter:
                 ):
                     fact = f"{self.node_names[number]}.attrs.{name}"
                     self.where.append(f'value_or({fact}, "unset") == "unset"')
-        others -= {
-            text.partition("=")[0]
-            for text in self._operands(number)
-            if "=" in text and text[0].isalpha()
-        }
+        others -= {text.partition("=")[0] for text in operands if "=" in text and text[0].isalpha()}
         if others:
             texts.append(f"**{'_' if carrier is None else self.carried[carrier][1]}")
         return texts
@@ -917,45 +912,45 @@ _Applied: TypeAlias = "tuple[Model, Rewriting, list[Difference]]"
 """The first model rewritten, what was done, and where it differs from the second one."""
 
 
+@dataclass(eq=False)
 class _Learner:
     """Learns the rules between two models.
 
-    Args:
+    Attributes:
         before: The file of the first model.
-        after: The file of the second.
+        after: The second model.
         name: What to call the rules; "" for names made of the operators.
-        trials: On how many graphs each rule is tried.
+        most: On how many graphs each rule is tried.
         budget: How often rules are tried, all in all.
-        unproved: Whether rules that are not proved count, too.
+        takes_unproved: Whether rules that are not proved count, too.
         say: Told what is going on.
+        tried: How often rules were tried.
+        limit: When those of the kind that is looked at are given up.
+        sets: How many sets of graphs were drawn to have the last word.
+        changed: The values that differ at first, and whether they are new ones.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # one caller
-        self,
-        before: Path,
-        after: Path,
-        name: str,
-        trials: int,
-        budget: int,
-        unproved: bool,  # noqa: FBT001
-        say: Progress,
-    ) -> None:
-        self.before = before
-        self.say = say
-        say(f"reading {before.name} and {after.name}")
-        self.original = load_model(before)
-        self.after = load_model(after)
-        self.name = name
-        self.schemas = OnnxSchemas()
-        self.most = trials
-        self.budget = budget
-        self.tried = self.limit = self.sets = 0
-        self.takes_unproved = unproved
-        self.learned: list[LearnedRewrite] = []
-        self.unproved: list[LearnedRewrite] = []
-        self.refusals: dict[tuple[object, ...], _Refusal] = {}
-        self.names: set[str] = set()
-        self.changed: set[tuple[bool, str]] = set()
+    before: Path
+    after: Model
+    name: str
+    most: int
+    budget: int
+    takes_unproved: bool
+    say: Progress
+    tried: int = 0
+    limit: int = 0
+    sets: int = 0
+    learned: list[LearnedRewrite] = field(default_factory=list)
+    unproved: list[LearnedRewrite] = field(default_factory=list)
+    refusals: dict[tuple[object, ...], _Refusal] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    changed: set[tuple[bool, str]] = field(default_factory=set)
+    schemas: OnnxSchemas = field(default_factory=OnnxSchemas)
+
+    @cached_property
+    def original(self) -> Model:
+        """The first model, as it was."""
+        return load_model(self.before)
 
     @property
     def is_spent(self) -> bool:
@@ -1175,7 +1170,7 @@ class _Learner:
             elif refusing := self._refusing(rule, holding, trial.counterexample):
                 refused.append(refusing)
             elif (opsets := self._opsets_without(rule, trial.counterexample)) != rule.opsets:
-                own = self.original.graph.opset_imports[""]
+                own = self.original.graph.opset_imports[""]  # does it matter?
                 here = replace(_with_conditions(rule, chosen), opsets=(own, own))
                 if self._on_graphs(here, min(self.most, _FEW_TRIALS), 0).verdict == "failed":
                     break
@@ -1405,7 +1400,8 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         DplError: A model cannot be used.
     """
     say = progress or say_nothing
-    learner = _Learner(before, after, name, trials, budget, unproved, say)
+    say(f"reading {before.name} and {after.name}")
+    learner = _Learner(before, load_model(after), name, trials, budget, unproved, say)
     model, done, differences = learner.run()
     of_none = [difference for difference in differences if learner.is_left(difference)]
     left = Counter(_left(each, learner.refusals) for each in of_none)
