@@ -1270,10 +1270,9 @@ class LearnSettings(BaseSettings):
         exact: Demand every attribute that the file states, as it is there.
         output: Write the catalogue to a new file instead of standard output; for folders of models,
             the folder for their catalogues.
-        unproved: Write rules that replace even if they could not be proved on graphs made up for
-            them; without, they are commented out.
-        budget: Try rules on sets of such graphs at most so often; what is learned until then is
-            written.
+        unproved: Write rules that these graphs neither prove nor refute, too; without, they are
+            commented out.
+        budget: Try rules at most so often; what is learned until then is written.
         verify: Do not run what the rules make of the model --before.
         progress: Called with a short phrase before each step that may take long.
     """

@@ -36,14 +36,12 @@ class _LearnCommand(PairCommand):
     operators, how they are wired, and numbers and attributes that say what is computed; it leaves
     weights, shapes and all other attributes free.
 
-    --before FILE --after FILE: a rule for each kind of place at which the two models differ.
-    Numbers that were read off a shape bring that shape as a condition. Each rule is tried on graphs
-    made up for it, last on some of which nothing was learned; one that these do not prove is
-    commented out. What the rules make of --before is compared with --after by structure, and with
-    --before in onnxruntime.
+    --before FILE --after FILE: a rule for each kind of place at which the two models differ. Each
+    is tried on graphs made up for it, last on some of which nothing was learned. What the rules
+    make of --before is compared with --after by structure, and with --before in onnxruntime.
 
-    Exit codes: 0 a catalogue with rules was written; 1 no rule was learned from two models, or none
-    was proved; 2 it could not be done.
+    Exit codes: 0 a catalogue was written; 1 no rule of two models was proved; 2 it could not be
+    done.
     """
 
     suffix = ".yaml"
