@@ -2,9 +2,9 @@
 
 Places of one kind, with the same operators wired in the same way, give one rule (`describing`),
 from the most frequent kind on, until nothing new is learned. Each rule is tried on graphs made up
-for it, and narrowed by conditions that hold at all places. The last word have graphs that had no
-say in that. What all rules make of the first model is compared with the second one by structure,
-and with the first one in onnxruntime.
+for it, and narrowed by conditions that hold at all places; graphs that had no say in that have the
+last word. What all rules make of the first model is compared with the second one by structure, and
+with the first one in onnxruntime.
 """
 
 from __future__ import annotations
@@ -352,8 +352,8 @@ class _Learner:
     def _proved(self, rule: RewriteRule, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Try a rule; add conditions that hold at all places as long as a graph shows it wrong.
 
-        They are as few as refuse all those graphs. It is tried last on graphs that had no say in
-        them.
+        They are the likeliest that refuse those graphs. Graphs that had no say in them have the
+        last word.
         """
         general = _holding(rule, places)
         holding = [*_holding(rule, places, is_sized=True), *general]
@@ -374,7 +374,7 @@ class _Learner:
             elif refusing := self._refusing(rule, holding, trial.counterexample):
                 refused.append(refusing)
             elif (opsets := self._opsets_without(rule, trial.counterexample)) != rule.opsets:
-                own = self.original.graph.opset_imports[""]  # does it matter?
+                own = self.original.graph.opset_imports[""]  # if wrong there, opsets do not matter
                 here = replace(_with_conditions(rule, chosen), opsets=(own, own))
                 if self._on_graphs(here, min(self.most, _FEW_TRIALS), 0).verdict == "failed":
                     break
