@@ -34,6 +34,7 @@ from dplcli.ir.operators import (
     FIRST_OPSET,
     MOVED,
     SIZED_BY,
+    default_of,
     parameter_of,
 )
 from dplcli.ir.types import DTYPE_NAMES, Tensor
@@ -80,8 +81,8 @@ _MOST_GUESSES = 3000
 """How many expressions are tried for one constant or attribute."""
 
 
-_NO_SIZES = frozenset({"pads", "repeats"})
-"""Numbers that say how much is added to a size."""
+_NO_SIZES = frozenset({"dilations", "pads", "repeats", "strides"})
+"""Numbers that say how far steps go, or how much is added to a size."""
 
 _CUTTING = {"Slice": "axes", "Split": "axis"}
 """Operators with sizes of their first input, and what their axes are called."""
@@ -426,8 +427,8 @@ class RuleWriter:
 
         Sizes of a result are those of an axis that is cut, or the sizes equal to them. Where one is
         equal to none it was made of several, and all are demanded, as they are for a whole shape.
-        An attribute of a new node that no old one states may be a size, too; and an axis was
-        counted in a rank.
+        An attribute may be a size, too, such as that of a window over all; and an axis that only a
+        new node states was counted in a rank.
 
         Args:
             node: A node of the first place.
@@ -447,8 +448,8 @@ class RuleWriter:
                 if not self.first.leaves[leaf].is_constant:
                     self._demand(leaf, ())
             return
-        is_size = slot in sized and name not in _NO_SIZES
-        if name in DTYPE_ATTRIBUTES or not (is_size or slot is None):
+        is_size = slot in sized
+        if name in DTYPE_ATTRIBUTES | _NO_SIZES or not (is_size or slot is None):
             return
         numbers = {number for number in numbers if 1 < number < _ENDLESS}
         if is_size and numbers and node.op_type in _CUTTING and args[0][0] == "leaf":
@@ -461,7 +462,7 @@ class RuleWriter:
         every = is_size and (missing or is_whole)
         for leaf, shape in shapes.items():
             axes = [axis for axis, size in enumerate(shape) if every or size in numbers]
-            if axes:
+            if axes and (is_size or not self.first.leaves[leaf].is_constant):
                 self._demand(leaf, axes)
 
     def _demand(self, leaf: int, axes: Iterable[int], *, is_ranked: bool = True) -> None:
@@ -645,6 +646,7 @@ class RuleWriter:
             if is_used or any(value != values[0] for value in values):
                 texts.append(f"{name}={self.capture(*key)}")
             else:
+                self._bring_shapes(node, self.first.args[number], name, values[0])
                 texts.append(f"{name}={_literal(values[0], name)}")
         op = OpName(node.op_type, node.domain)
         others = possible_attributes(op, (None, None), self.schemas).keys() - named
@@ -663,6 +665,11 @@ class RuleWriter:
                 if any(name in schema.attributes for schema in schemas) and not any(
                     name in schema.defaults for schema in schemas
                 ):
+                    usual = default_of(node, name)
+                    if usual is not None:  # what the operator's page says
+                        texts.append(f"{name}={_literal(usual.value, name)}")
+                        others -= {name}
+                        continue
                     fact = f"{self.node_names[number]}.attrs.{name}"
                     self.where.append(f'value_or({fact}, "unset") == "unset"')
         others -= {text.partition("=")[0] for text in operands if "=" in text and text[0].isalpha()}

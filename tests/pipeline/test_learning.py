@@ -439,6 +439,14 @@ SHAPED = {
         {"x.rank == 3", *(f"x.shape[{axis}] == {size}" for axis, size in enumerate((2, 6, 4)))},
         "(float[2,4,6] x) => (float[2,4,6] y)",
     ),
+    "a window over all": (
+        """(float[1,3,7,7] x) => (float[1,3,1,1] y) <float n = {1}> {
+        a = Add (x, n) y = AveragePool <kernel_shape = [7,7]> (a) }""",
+        """(float[1,3,7,7] x) => (float[1,3,1,1] y) <float n = {1}> {
+        a = Add (x, n) y = GlobalAveragePool (a) }""",
+        {"x.rank == 4", "x.shape[2] == 7", "x.shape[3] == 7"},
+        "(float[1,3,8,8] x) => (float[1,3,2,2] y)",
+    ),
     "the number that a mean divides by": (
         """(float[3,5] x) => (float[3,1] y) <float n = {5}, int64[1] a = {1}> {
         s = ReduceSum (x, a) y = Div (s, n) }""",
