@@ -671,6 +671,8 @@ def learn(
                 one,
                 other,
                 name=settings.name,
+                budget=settings.budget,
+                unproved=settings.unproved,
                 verify=settings.verify,
                 progress=settings.progress,
             )

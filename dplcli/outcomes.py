@@ -1180,7 +1180,7 @@ class LeftPlaces(NamedTuple):
 
 
 @keys(
-    "model=before candidate=after rules=learned explained left beyond *=checked "
+    "model=before candidate=after rules=learned unproved explained left beyond spent? *=checked "
     "verification=checked.verification not_run?",
     "dpl.learn/1",
 )
@@ -1191,10 +1191,12 @@ class RewritesOutcome(RulesOutcome):
     Attributes:
         before: The first model's file name.
         after: The second one's.
-        learned: The rules, the most frequent first.
+        learned: The rules, those of more nodes first.
+        unproved: Rules that were neither proved nor refuted, and are commented out.
         explained: How many changed places they explain.
         left: The changed places that no rule explains: what they are and why, and how many.
         beyond: How many places the rules change that the second model has as the first.
+        spent: The budget, if it was spent before all was looked at; None if it was not.
         delivery: Whether the first model computes the same when they are applied, or why that could
             not be asked; None if it was not asked.
     """
@@ -1202,9 +1204,11 @@ class RewritesOutcome(RulesOutcome):
     before: str
     after: str
     learned: tuple[LearnedRewrite, ...]
+    unproved: tuple[LearnedRewrite, ...]
     explained: int
     left: tuple[LeftPlaces, ...]
     beyond: int
+    spent: int | None = None
     delivery: Delivery | str | None = None
 
     @property

@@ -1270,6 +1270,9 @@ class LearnSettings(BaseSettings):
         exact: Demand every attribute that the file states, as it is there.
         output: Write the catalogue to a new file instead of standard output; for folders of models,
             the folder for their catalogues.
+        unproved: Write rules that these graphs neither prove nor refute, too; without, they are
+            commented out.
+        budget: Try rules at most so often; what is learned until then is written.
         verify: Do not run what the rules make of the model --before.
         progress: Called with a short phrase before each step that may take long.
     """
@@ -1281,6 +1284,8 @@ class LearnSettings(BaseSettings):
     target: str = option(default="", metavar="NAME", shown="custom")
     exact: bool = False
     output: Place = option(default=None, flags="-o --output", metavar="FILE")
+    unproved: bool = False
+    budget: int = option(default=60, least=1, metavar="N", shown="60")
     verify: bool = option(default=True, flags="--no-verify", read=_negated)
     progress: Progress = keyword(default=None)
 

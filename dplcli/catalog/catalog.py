@@ -93,6 +93,7 @@ def write_catalog(
     *,
     doc: str = "",
     comments: Mapping[str, str] = NO_COMMENTS,
+    off: Collection[str] = (),
 ) -> str:
     """Return the text of a catalogue.
 
@@ -101,6 +102,7 @@ def write_catalog(
             texts.
         doc: What the catalogue is for.
         comments: What to write above rules, by their names; an empty text is none.
+        off: The names of rules that are commented out.
 
     Raises:
         CatalogError: No catalogue can hold them: a bad name, several targets, a check in Python.
@@ -129,7 +131,23 @@ def write_catalog(
     writer.indent(mapping=2, sequence=4, offset=2)
     stream = StringIO()
     writer.dump(catalog, stream)
-    return stream.getvalue()
+    return _without(stream.getvalue(), kind, off) if off else stream.getvalue()
+
+
+def _without(text: str, kind: Kind, off: Collection[str]) -> str:
+    """Comment rules out; what is left of a list without others is an empty one."""
+    start, lines = "  - name: ", list[str]()
+    is_off, names = False, set[str]()
+    for line in text.splitlines():
+        if line.startswith(start):
+            names.add(line.removeprefix(start))
+            is_off = line.removeprefix(start) in off
+        elif line and not line.startswith("   "):
+            is_off = False
+        lines.append(f"  # {line[2:]}".rstrip() if is_off else line)
+    if all(name in off for name in names):
+        lines[lines.index(f"{kind}:")] += " []"
+    return "\n".join([*lines, ""])
 
 
 def _entry(rule: PatternRule | RewriteRule, policy: ConstantsPolicy) -> dict[str, Any]:
@@ -543,7 +561,7 @@ class _Reader:
         data = source.data
         file, broken = _validated(source, data, self.mistakes)
         if file.target is None and (
-            data.get("patterns") or not (data.get("rewrites") or file.fragments)
+            data.get("patterns") or not ("rewrites" in data or file.fragments)
         ):
             raise source.error("the key 'target' is missing", ())
         fragments = self.fragments[resolved(path)] = {}

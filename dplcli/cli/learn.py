@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from dplcli.settings import BaseSettings, LearnSettings
 
 
+_OF_TWO = {"verify": "--no-verify", "unproved": "--unproved", "budget": "--budget"}
+"""Options that say something of rules learned from two models."""
+
+
 class _LearnCommand(PairCommand):
     """Write a catalogue of rules: for nodes of MODEL, or for what leads from one model to another.
 
@@ -32,11 +36,11 @@ class _LearnCommand(PairCommand):
     operators, how they are wired, and numbers and attributes that say what is computed; it leaves
     weights, shapes and all other attributes free.
 
-    --before FILE --after FILE: a rule for each kind of place at which the two models differ, the
-    most frequent first. Each is tried on graphs made up for it. What they make of --before is
-    compared with --after by structure, and with --before in onnxruntime.
+    --before FILE --after FILE: a rule for each kind of place at which the two models differ. Each
+    is tried on graphs made up for it, last on some of which nothing was learned. What the rules
+    make of --before is compared with --after by structure, and with --before in onnxruntime.
 
-    Exit codes: 0 a catalogue was written; 1 no rule was learned from two models; 2 it could not be
+    Exit codes: 0 a catalogue was written; 1 no rule of two models was proved; 2 it could not be
     done.
     """
 
@@ -55,8 +59,11 @@ class _LearnCommand(PairCommand):
         if output is not None and not output.parent.is_dir():
             raise UsageError(f"{output}: there is no folder {str(output.parent)!r}")
         printing.check(*call.models, *given.files(), printed=[] if output else ["the catalogue"])
-        if not given.verify and given.before is None and given.after is None:
-            raise UsageError("--no-verify goes with --before and --after only")
+        usual = type(given)()
+        for name, flag in _OF_TWO.items():
+            is_given = getattr(given, name) != getattr(usual, name)
+            if is_given and given.before is None and given.after is None:
+                raise UsageError(f"{flag} goes with --before and --after only")
         with printing.progress() as tell:
             learned = self.learned(call.models, given.but(progress=tell))
         document = cast("Document", learned.document())

@@ -621,9 +621,11 @@ def default_of(node: Node, name: str) -> Attribute | None:
     return _textual_default(node, name)
 
 
-_AXES = frozenset(
+AXES = frozenset(
     {"axes", "axis", "batch_axis", "gather_axis", "perm", "quantize_axis", "time_axis"}
 )
+"""The attributes, and the inputs, that hold axes."""
+
 _BOUNDS = frozenset({("Shape", "start"), ("Shape", "end")})
 _OF_RESULT = _ops("ConcatFromSequence OneHot Unsqueeze")
 """Operators whose axes are those of their result."""
@@ -638,7 +640,7 @@ def from_the_first(node: Node, name: str, value: object) -> object:
     """
     values = node.outputs if node.op_type in _OF_RESULT else node.inputs
     place = values[_OF_LATER_INPUT.get(node.op_type, 0) :][:1] or (None,)
-    is_axis = name in _AXES or (node.op_type, name) in _BOUNDS
+    is_axis = name in AXES or (node.op_type, name) in _BOUNDS
     is_axis &= not node.domain or name in possible_attributes(node)
     known = place[0].known_type() if is_axis and place[0] is not None else None
     if known is None or known.shape is None:
@@ -658,7 +660,7 @@ def equal_axes(node: Node, slot: int, axes: Sequence[int], others: Sequence[int]
     if slot not in names and schema is not None and slot < len(schema.inputs):
         names[slot] = schema.inputs[slot]
     name = names.get(slot, "")
-    if name not in _AXES or len(axes) != len(others):
+    if name not in AXES or len(axes) != len(others):
         return False
     return from_the_first(node, name, (*axes,)) == from_the_first(node, name, (*others,))
 

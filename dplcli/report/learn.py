@@ -34,11 +34,11 @@ def learn_document(outcome: LearnOutcome | RewritesOutcome) -> Document:
     return Document(
         said=lambda *, verbose: Group(*map(Text, _lines(outcome, verbose=verbose))),
         of=outcome,
-        ok=bool(outcome.yaml),
+        ok=bool(outcome.rules),
         command="dpl learn",
         subject=subject,
         verdict=counted(facts["rules"], "rule"),
-        failures=() if outcome.yaml else tuple(_lines(outcome, verbose=False)[:1]),
+        failures=() if outcome.rules else tuple(_lines(outcome, verbose=False)[:1]),
         notes=notes,
         facts=tuple((what, str(number)) for what, number in facts.items()),
     )
@@ -57,7 +57,12 @@ def _lines(outcome: LearnOutcome | RewritesOutcome, *, verbose: bool) -> list[st
 
 def _lines_of_rewrites(outcome: RewritesOutcome, *, verbose: bool) -> list[str]:
     """Say what was learned from two models, and how much of the difference it explains."""
-    lines = [_said(item) for item in outcome.learned]
+    lines = [_said(item) for item in (*outcome.learned, *outcome.unproved)]
+    if outcome.unproved:
+        count, is_one = len(outcome.unproved), len(outcome.unproved) == 1
+        rules = f"{counted(count, 'rule')} that {'is' if is_one else 'are'} not proved"
+        stand = "stands" if is_one else "stand"
+        lines.append(f"{rules} {stand} in the catalogue as comments (--unproved writes all).")
     left = sum(each.places for each in outcome.left)
     if not outcome.learned and not left:
         lines.append(f"{outcome.before} and {outcome.after} differ in no node: nothing to learn.")
@@ -91,13 +96,15 @@ def _lines_of_rewrites(outcome: RewritesOutcome, *, verbose: bool) -> list[str]:
 def _said(item: LearnedRewrite) -> str:
     is_tried = item.trial.verdict == "passed"
     graphs = f"tried on {counted(item.trial.graphs, 'graph')} made up for it"
-    tried = graphs if is_tried else f"not tried: {item.trial.reason}"
+    tried = graphs if is_tried else f"not proved: {item.trial.reason}"
     return f"{item.rule.name}: {counted(item.places, 'place')}, {tried}"
 
 
 def _warnings(outcome: RewritesOutcome) -> Iterator[str]:
-    """Warn of a result that the check refuses."""
+    """Warn of a result that the check refuses, and of a budget that was spent."""
     delivery = outcome.delivery
+    if outcome.spent is not None:
+        yield f"the budget of {counted(outcome.spent, 'trial')} was spent (--budget N tries more)"
     if isinstance(delivery, str):
         yield f"what the rules make of {outcome.before} could not be run: {delivery}"
     elif delivery is not None and not delivery.is_sound:

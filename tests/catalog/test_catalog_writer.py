@@ -35,6 +35,24 @@ def test_writes_what_a_person_would() -> None:
     )
 
 
+@pytest.mark.parametrize("off", [{"one"}, {"two"}, {"one", "two"}], ids=["first", "last", "all"])
+def test_rules_are_commented_out(off: set[str]) -> None:
+    """Whole, texts of several lines included; what is left loads, and so does all without the #."""
+    texts = ("g (x) => (y) {\n\n y = Relu (x) }", "any")
+    example = Example(before=texts[0], after=texts[1])
+    rules = [
+        rule("Relu(x)", "x.rank == 1", name=name, examples=(example,)) for name in ("one", "two")
+    ]
+    text = write_catalog(rules, doc="d", comments={"one": "Not proved: why."}, off=off)
+    assert text.count("Not proved: why.") == 1
+    assert {read.name for read in catalog_rules(text)} == {"one", "two"} - off
+    for name in off:
+        assert f"  # - name: {name}\n" in text
+    lines = [line.replace("  # ", "  ").replace("  #", "") for line in text.splitlines()]
+    whole = "\n".join(line.removesuffix(" []") for line in lines if "Not proved" not in line)
+    assert [read.name for read in catalog_rules(whole)] == ["one", "two"]
+
+
 def test_everything_a_rule_says_reads_back() -> None:
     """Policies, metadata, opsets and examples come through."""
     example = Example(before="g (x) => (y) { y = Relu (x) }", after="unchanged")

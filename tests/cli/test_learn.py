@@ -149,7 +149,7 @@ rewrites:
     examples:
 """
 SAID = [
-    "log_softmax: 1 place, tried on 200 graphs made up for it",
+    "log_softmax: 1 place, tried on 400 graphs made up for it",
     "1 rule explains 1 of 1 changed place.",
     "What they make of a.onnx is equivalent to it in onnxruntime.",
 ]
@@ -212,12 +212,35 @@ def test_two_models_that_cannot_be_run(dpl: Dpl, save: Save) -> None:
     own = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[2,3] x) => (float[2,3] y) '
     first = save(onnx.parser.parse_model(own + "{ s = Softmax (x) y = Log (s) }"), "a.onnx")
     second = save(onnx.parser.parse_model(own + "{ y = my.Foo (x) }"), "b.onnx")
-    answer = dpl("learn", "--before", first, "--after", second)
-    assert answer.err.splitlines() == [
-        "dpl: foo: 1 place, not tried: onnxruntime has no my.Foo",
+    pair = ("--before", first, "--after", second)
+    answer = dpl("learn", *pair, "--unproved")
+    reason = "my:Foo(-1) is not a registered function/op"
+    assert answer.code == 0
+    first_line, *others = answer.err.splitlines()
+    assert first_line.startswith("dpl: foo: 1 place, not proved: onnxruntime runs none ")
+    assert first_line.endswith(reason)
+    assert others == [
         "dpl: 1 rule explains 1 of 1 changed place.",
         "dpl: warning: what the rules make of a.onnx could not be run: onnxruntime has no my.Foo",
     ]
+    assert f"{reason}.\n  - name: foo\n" in answer.out
+
+
+@pytest.mark.long
+def test_a_rule_that_is_not_proved_is_commented_out(dpl: Dpl, save: Save) -> None:
+    """The catalogue shows it and says why; the answer is no, since no rule does anything."""
+    own = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[2,3] x) => (float[2,3] y) '
+    first = save(onnx.parser.parse_model(own + "{ s = Softmax (x) y = Log (s) }"), "a.onnx")
+    second = save(onnx.parser.parse_model(own + "{ y = my.Foo (x) }"), "b.onnx")
+    answer = dpl("learn", "--before", first, "--after", second, "-o", "rules.yaml")
+    assert answer.code == 1
+    assert answer.out.splitlines()[1] == (
+        "1 rule that is not proved stands in the catalogue as comments (--unproved writes all)."
+    )
+    written = Path("rules.yaml").read_text(encoding="utf-8")
+    assert "rewrites: []\n  # Not proved: " in written
+    assert "  # - name: foo\n" in written
+    assert dpl("patterns", "check", "rules.yaml").code == 0
 
 
 def test_nodes_as_json(dpl: Dpl, save: Save) -> None:
@@ -246,9 +269,12 @@ def test_nodes_as_json(dpl: Dpl, save: Save) -> None:
             )
             for others in (("a.onnx",), ("--nodes", "a"), ("--target", "dnnl"), ("--exact",))
         ),
-        (
-            ("a.onnx", "--nodes", "a", "--no-verify"),
-            ("--no-verify goes with --before and --after only", ""),
+        *(
+            (
+                ("a.onnx", "--nodes", "a", *option),
+                (f"{option[0]} goes with --before and --after only", ""),
+            )
+            for option in (("--no-verify",), ("--unproved",), ("--budget", "7"))
         ),
         (
             ("--before", "a.onnx", "--after", "a.onnx", "-o", "a.onnx"),
