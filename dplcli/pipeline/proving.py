@@ -41,6 +41,7 @@ from dplcli.ir.operators import (
 from dplcli.ir.types import Exempt, dtype_name
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.bounded import made_by_dpl
+from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.onnx_io.infer import objection_to, with_operator_defined
 from dplcli.onnx_io.scratch import DEFAULT_OPSET, model_from_text, text_of_model
 from dplcli.outcomes import Trial
@@ -472,8 +473,14 @@ def _varied(
 _SMALL = 9.0
 """How large whole numbers are that do not wrap around, unless a rule is of whole numbers."""
 
+_LEAST_STEP = 2.0**-7
+"""The least scale that a quantiser is fed."""
+
 _NO_KERNEL = re.compile(r"(?:find an implementation|find kernel) for (\w+)\(")
 """What onnxruntime says where it has no kernel."""
+
+_CHOOSY = re.compile(r"running \w+ node|during initialization")
+"""What onnxruntime says when a kernel, not the form of its operands, refuses them."""
 
 _UNFIT = ("Training_mode", "Product cannot be 0")
 """What onnxruntime says of training that nobody reads, and of values without elements."""
@@ -572,7 +579,7 @@ class _Attempts:
     def on(self, made: _Made) -> str:
         """Try the rule on a graph; return what is wrong, or ""."""
         model = model_of(made.graph, made.opset)
-        if model is None or any(map(_overreaches, model.graph)):
+        if model is None or any(map(_overreaches, model.graph)) or _lacks_scale(made.graph):
             return ""
         declared = [value.known_type() for value in model.graph.outputs]
         before = to_proto(model).SerializeToString()
@@ -606,17 +613,18 @@ class _Attempts:
             return self._objected(error.message)
         invalid = f"the result is not valid: {objection}" if objection else ""
         if result.reasons:
-            return invalid or self._refused(made, "; ".join(result.reasons))
+            return invalid or self._refused(made, model, "; ".join(result.reasons))
         return self._judged(made, result, declared) or invalid
 
     def _checked(self, made: _Made, before: bytes, after: bytes) -> VerificationResult:
-        """Compare the graph before and after; what has no kernel is what ONNX defines it by.
+        """Compare the graph before and after; what never had a kernel is what ONNX defines it by.
 
         Raises:
             VerificationError: onnxruntime does not run the graph.
         """
         result = self._compared(made.graph, before, after)
-        if missing := _NO_KERNEL.search("".join(result.reasons)):
+        missing = _NO_KERNEL.search("".join(result.reasons))
+        if missing and len([*RuntimeSchemas.versions(missing[1], "")]) == 1:
             after = with_operator_defined(after, missing[1])
             result = self._compared(made.graph, before, after)
         return result
@@ -633,8 +641,12 @@ class _Attempts:
             for slot, name in enumerate(node.inputs)
             if (node.op_type, slot) in PLACE_SLOTS or slot >= SIZED_FROM.get(node.op_type, slot + 1)
         }
+        scales = {
+            name for node in graph.nodes if "izeLinear" in node.op_type for name in node.inputs[1:2]
+        }
         is_quantised = any(word in n.op_type for n in graph.nodes for word in ("Linear", "Integer"))
         ranges = {} if is_quantised else {n: r for n, r in whole.items() if n not in places}
+        ranges |= dict.fromkeys(scales & graph.inputs.keys(), (_LEAST_STEP, 1.0))
         types = {dtype for dtype, _ in graph.inputs.values()}
         types |= {str(data.dtype) for data in graph.constants.values()}
         check = Check(
@@ -687,13 +699,15 @@ class _Attempts:
         self.tried.add(made, {} if regions is None else regions.behaviours)
         return ""
 
-    def _refused(self, made: _Made, objection: str) -> str:
+    def _refused(self, made: _Made, model: Model, objection: str) -> str:
         """Say what is wrong if onnxruntime does not run the result, if that is the rule's doing.
 
-        An example varied may hold numbers that no model holds, as a negative epsilon; and some
+        Kernels of other domains refuse numbers that no model holds, as a negative epsilon, and some
         kernels want some elements, or training that somebody reads.
         """
-        is_open = made.is_varied or _is_empty(made.graph) or _NO_KERNEL.search(objection)
+        is_choosy = any(node.domain for node in model.graph) and _CHOOSY.search(objection)
+        is_open = made.is_varied or is_choosy or _is_empty(made.graph)
+        is_open = is_open or _NO_KERNEL.search(objection)
         if is_open or any(words in objection for words in _UNFIT):
             return self._objected(f"not the result: {objection}")
         return objection
@@ -785,6 +799,16 @@ def _overreaches(node: Node) -> bool:
     steps = given.get("dilations", (1,) * count)
     sides = zip(kernel, steps, pads[:count], pads[count:], known.shape[2:], strict=False)
     return any(size + a + b <= (width - 1) * step for width, step, a, b, size in sides)
+
+
+def _lacks_scale(graph: Instance) -> bool:
+    """Tell whether the scale of a quantiser is not positive: what that gives is nowhere said."""
+    return any(
+        "izeLinear" in node.op_type
+        and (scale := graph.constants.get("".join(node.inputs[1:2]))) is not None
+        and not (scale > 0).all()
+        for node in graph.nodes
+    )
 
 
 _EXCEPTIONS: dict[Exempt, str] = {

@@ -219,6 +219,7 @@ class Judgement:
         self._models, self._experiment, self._judge = models, experiment, judge
         self.records: dict[str, Record] = defaultdict(Record)
         self.exact = 0
+        self._is_of_rule = judge.settings.of_rule is not None
         self._known_differences: dict[Place, list[_Difference]] = {}
 
     def failure(
@@ -239,7 +240,7 @@ class Judgement:
                 reason,
                 is_joined=record.is_joined,
                 moves=not (self.has_same_constants(place) or self.has_edited_constants(place)),
-                rounds_freely=self._judge.settings.of_rule is not None,
+                rounds_freely=self._is_of_rule,
             )
         elif record.is_joined and not place.hides and not record.is_guessed:
             again = self.compared(place, feeding, given, FEW)
@@ -404,7 +405,7 @@ class Judgement:
         name = place.pair.original
         maker = self._models.ours.nodes[self._models.ours.makers[name]]
         coarsest = self._coarsest(place, feeding)
-        if coarsest == "float64" and self._judge.settings.of_rule is not None:
+        if coarsest == "float64" and self._is_of_rule:
             coarsest = "float32"
         ranges = self._models.ranges[0]
         rounds = maker.op_type == "Cast" and not (
@@ -456,7 +457,11 @@ class Judgement:
             arrays_of = {
                 place: arrays
                 for place, known in arrays_of.items()
-                if (arrays := float64.extended(known, given[place, 0]))
+                if (
+                    arrays := float64.extended(
+                        known, given[place, 0], rounds_freely=self._is_of_rule
+                    )
+                )
             }
         self.exact += len(arrays_of)
         return {place: Exact(*arrays) for place, arrays in arrays_of.items()}

@@ -929,7 +929,9 @@ class _Places(CutModels):
         oddities = oddities_of(feeding.arrays(place).values())
         if not is_same(given, finite) or _has_other_zeros(expected, given):
             record.note = f"{_label(self.ours, end)} {_ODD}"
-            record.odd |= _oddly(expected, given, oddities)
+            odd = _oddly(expected, given, oddities)
+            if odd and self._judge.settings.of_rule and not self._is_of_kernels(place, feeding):
+                record.odd |= odd
         record.is_moved |= not is_same(expected, finite)
         record.is_excused = (
             place.hides and not self.judgement.compared(place, feeding, finite, FEW).ok
