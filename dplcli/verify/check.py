@@ -297,12 +297,9 @@ class OfRule:
 
     Attributes:
         excused: For which numbers the rule may be wrong.
-        most_whole: The largest magnitude of whole numbers for which it has to be right: what is
-            made of larger ones may wrap around.
     """
 
     excused: frozenset[Exempt] = frozenset()
-    most_whole: float = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

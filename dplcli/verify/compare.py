@@ -536,7 +536,7 @@ def _compare_exactly(blank: OutputComparison, expected: Leaf, actual: Leaf) -> O
 
 
 def _compare_integers(
-    blank: OutputComparison, expected: Array, actual: Array, *, flips: bool, most: float
+    blank: OutputComparison, expected: Array, actual: Array, *, flips: bool, most: float = _FLIPPED
 ) -> OutputComparison:
     """Compare integers or booleans; with *flips*, a share of *most* may be one step off."""
     differs = np.asarray(expected != actual)

@@ -67,6 +67,9 @@ _JUMPING = COMPARISONS | {"Hardmax", "Shrink", "Sign", "ThresholdedRelu"}
 _AT_ONCE = 1 << 22
 """How many elements of stored tables are compared at once."""
 
+_NEXT_TO_NOTHING = 1e-6
+"""What a tiny result of a rule may be off, where float64 cannot be asked."""
+
 _MOST_OTHER = 0.5
 """Two constants of which a smaller share is another are not two ways to compute one."""
 
@@ -242,6 +245,8 @@ class Judgement:
                 moves=not (self.has_same_constants(place) or self.has_edited_constants(place)),
                 rounds_freely=self._is_of_rule,
             )
+        elif self._is_of_rule and fits and self._are_tiny(expected, given):
+            reason = ""
         elif record.is_joined and not place.hides and not record.is_guessed:
             again = self.compared(place, feeding, given, FEW)
             reason = "" if again.ok else reason or again.reason or "it differs"
@@ -264,6 +269,14 @@ class Judgement:
         is_misfit = is_guess or not fits
         is_sure = not is_misfit and self.has_same_operators(place)
         return Failure(reason, is_misfit=is_misfit, fits=fits, is_sure=is_sure, apart=apart)
+
+    @staticmethod
+    def _are_tiny(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
+        """Tell whether two results are floats that are off by next to nothing."""
+        pairs = [(one, other) for one, other in zip(expected, given, strict=True)]
+        return all(one.dtype in FLOATS for one, _ in pairs) and all(
+            float64.apart_of(one.data, other.data) <= _NEXT_TO_NOTHING for one, other in pairs
+        )
 
     def _may_be_unsteady(self, place: Place, feeding: Feeding) -> bool:
         """Tell whether the original's own last bits may excuse a difference."""

@@ -49,7 +49,7 @@ from dplcli.verify.behaviours import (
     is_guard,
     oddities_of,
 )
-from dplcli.verify.check import REFERENCE_LEVEL, OfRule
+from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.cuts import CutModels, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
 from dplcli.verify.experiment import Experiment, Feeding
@@ -185,6 +185,10 @@ class _Places(CutModels):
         self._given = len(self.feeds)
         self._sized: set[object] = set()  # the forms of places that were fed with other sizes
         self._judge = judge
+        of_rule = judge.settings.of_rule
+        for name, limits in judge.settings.request.ranges.items() if of_rule else ():
+            for ranges in self.ranges:
+                ranges.limit(name, Interval(*limits))
         self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
         self.sizes: dict[str, int] = {}
         self.experiment = Experiment(self)
@@ -953,9 +957,7 @@ class _Places(CutModels):
             record.note = f"{_label(self.ours, end)} {_ODD}"
             record.odd |= infinite & (of_rule.excused if of_rule else set()) or infinite
             return None
-        if of_rule is not None and (
-            oddities & of_rule.excused or _may_wrap(of_rule, place, feeding)
-        ):
+        if of_rule is not None and oddities & of_rule.excused:
             self.experiment.coverage[place.pair.candidate].revoke(feeding.feeds)
             return None
         return replace(failure, fed=feeding.arrays(place))
@@ -1154,12 +1156,6 @@ def _oddly(
     return {kind for kind in kinds if is_other and kind in oddities} - (
         {"zero_sign"} if "inf" in oddities else set()
     )
-
-
-def _may_wrap(of_rule: OfRule, place: Place, feeding: Feeding) -> bool:
-    """Tell whether a place is fed whole numbers for which the rule is not held to anything."""
-    whole = (array for array in feeding.arrays(place).values() if array.dtype.kind in "iu")
-    return any((np.abs(array.astype(np.float64)) > of_rule.most_whole).any() for array in whole)
 
 
 def _has_other_zeros(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
