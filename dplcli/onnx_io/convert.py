@@ -42,7 +42,7 @@ from dplcli.ir import (
     Tensor,
     TensorType,
 )
-from dplcli.ir.model import NO_REMARKS
+from dplcli.ir.model import NO_REMARKS, FormalInput
 from dplcli.ir.types import CHUNK, DTYPE_CODES, PLAIN_KINDS, bits_of, dtype_name, shared_type
 from dplcli.onnx_io.contrib import CONTRIB, IN_STANDARD_DOMAIN, contrib_operators
 from dplcli.onnx_io.parts import fields
@@ -588,8 +588,8 @@ def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's fie
 
 _VARIADIC = 2**31 - 1
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
-_INDEX_TYPES = {"tensor(int64)", "tensor(int32)"}
-
+_CALLED_OTHERWISE = {"float": "float32", "double": "float64"}
+"""What onnx's schemas call some element types."""
 
 _NEWEST = (1 << 31) - 1
 """An opset that no operator is too new for."""
@@ -670,14 +670,21 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
         required_attributes=frozenset(
             name for name, attribute in schema.attributes.items() if attribute.required
         ),
-        integer_inputs=frozenset(
-            slot for slot, formal in enumerate(schema.inputs) if formal.types <= _INDEX_TYPES
-        ),
         required_inputs=frozenset(
             slot for slot, formal in enumerate(schema.inputs) if formal.option != _OPTIONAL
         ),
         typed_by=tuple(_typed_by(schema, formal) for formal in schema.outputs),
+        typed=tuple(
+            FormalInput(formal.type_str, frozenset(map(_dtype_of_schema, formal.types)))
+            for formal in schema.inputs
+        ),
     )
+
+
+def _dtype_of_schema(text: str) -> str:
+    """Read ``tensor(float)``; what is no tensor stays as it is."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return _CALLED_OTHERWISE.get(name, name)
 
 
 def _typed_by(schema: OnnxSchema, made: OnnxSchema.FormalParameter) -> int | str | None:
