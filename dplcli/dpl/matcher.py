@@ -110,12 +110,14 @@ from dplcli.dpl.pattern import (
     RepeatPattern,
     SameShapePattern,
     TypedPattern,
+    UnusedPattern,
     VariadicPattern,
     WildcardPattern,
 )
 from dplcli.dpl.text import (
     all_parts,
     check_pattern,
+    identity_of,
     is_closed,
     letters_of,
     parts_at_value,
@@ -183,16 +185,9 @@ def find_anchors(pattern: OutputsPattern) -> list[list[tuple[DFPattern, int]]]:
     anchors = []
     for output in pattern.outputs:
         needed = sorted(_needed(output), key=lambda item: item[1])
-        anchors.append([item for item in needed if _identity(item[0]) in seen])
-        seen.update(_identity(part) for part in visible_parts(output))
+        anchors.append([item for item in needed if identity_of(item[0]) in seen])
+        seen.update(identity_of(part) for part in visible_parts(output))
     return anchors
-
-
-def _identity(part: DFPattern) -> object:
-    """Return a key that is equal for parts that are bound together: leaves of one name."""
-    if isinstance(part, (WildcardPattern, ConstantPattern, InputPattern)) and part.name:
-        return part.name
-    return id(part)
 
 
 def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
@@ -292,7 +287,7 @@ def reach_of(pattern: DFPattern) -> int | None:
     """
     reach: dict[int, int] = {}
     for part in all_parts(pattern):
-        if isinstance(part, (RepeatPattern, DominatorPattern, OutputsPattern)):
+        if isinstance(part, (RepeatPattern, DominatorPattern, OutputsPattern, UnusedPattern)):
             return None
         if isinstance(part, CallPattern) and (part.op.parts or part.bodies):
             return None
@@ -1145,7 +1140,9 @@ class NotStep(Step):
         is_closed: Whether nothing inside is bound outside, so that it can be decided at once.
     """
 
-    def __init__(self, pattern: NotPattern, inner: Step, *, is_closed: bool) -> None:
+    def __init__(
+        self, pattern: NotPattern | UnusedPattern, inner: Step, *, is_closed: bool
+    ) -> None:
         super().__init__(pattern)
         self.inner = inner
         self.is_closed = is_closed
@@ -1295,14 +1292,18 @@ class OutputsStep(Step):
             yield from (output for output in node.outputs if output is not None)
 
 
-def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
+def _readers(
+    values: Sequence[Value], graph: Graph | None = None, slot: int | None = None
+) -> list[Node]:
+    """List the nodes of *graph*, or of any, that read one of *values*, perhaps in one slot."""
     pending = list(values)
     readers: dict[Node, None] = {}
     while pending:
-        for user, _ in pending.pop().iter_uses():
-            if user.graph is not graph:
+        for user, place in pending.pop().iter_uses():
+            if graph is not None and user.graph is not graph:
                 continue
-            readers[user] = None
+            if slot in {None, place}:
+                readers[user] = None
             if is_identity(user):
                 pending += [out for out in user.outputs if out is not None]
     return sorted(readers, key=lambda node: node.position)
@@ -1764,6 +1765,29 @@ class EdgeStep(Step):
         if self.pattern.only:
             return [item for item in fitting if is_read_only_by(behind_identities(item), node)]
         return list(fitting)
+
+
+class ReaderStep(Step):
+    """Any node that reads the value, here or in a body: what ``not_used_by`` denies."""
+
+    pattern: UnusedPattern
+
+    def __init__(self, pattern: UnusedPattern, consumer: Step) -> None:
+        super().__init__(pattern)
+        self.consumer = consumer
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match the consumer at what makes a reader; it is in the graph that the reader is in."""
+        if value is None:
+            return False
+        readers = _readers([behind_identities(value)], slot=self.pattern.index)
+        state.charge(len(readers))
+        ways: list[Goals] = []
+        for node in readers:
+            enter = RestStep(self.pattern, partial(_move_to, node.graph, state.claimed))
+            made = (output for output in node.outputs if output is not None)
+            ways += [(enter, None, (self.consumer, output, rest)) for output in made]
+        return state.choose(ways)
 
 
 class ChainProgress(NamedTuple):
@@ -2563,6 +2587,7 @@ def _type_of(value: Value | None) -> str:
 
 
 _NODES = (CallPattern, OutputPattern)
+_DENYING = (NotPattern, UnusedPattern)
 _MANY_NEGATIONS = 64
 """A pattern with more negations decides all of them last: to analyse them takes long."""
 _LEAVES = (WildcardPattern, VariadicPattern, AbsentPattern, ConstantPattern, InputPattern)
@@ -2610,7 +2635,7 @@ class _Compiler:
         self.names: dict[str, list[tuple[int, int]]] = {}
         self.operators: dict[str, list[int]] = {}
         self.output_slots: tuple[int, ...] = ()
-        self.negations = sum(isinstance(part, NotPattern) for part in self.order)
+        self.negations = sum(isinstance(part, _DENYING) for part in self.order)
         self.parents: dict[int, int] = {}
         for part in self.order:
             for child in part.parts:
@@ -2656,7 +2681,7 @@ class _Compiler:
             variadic=tuple((name, self.slots_by_name[name]) for name in variadic),
             leaves=tuple(step for step in self.made if isinstance(step, LeafStep)),
             output_slots=self.output_slots,
-            defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),
+            defers=any(isinstance(p, (*_DENYING, SameShapePattern)) for p in self.order),
         )
 
     def _is_asked_for(self, part: DFPattern) -> bool:
@@ -2721,15 +2746,15 @@ class _Compiler:
             case AndPattern():
                 return AndStep(part, self._step(part.left), self._step(part.right))
             case NotPattern():
-                few = self.negations <= _MANY_NEGATIONS
-                closed = few and is_closed(part, self.pattern)
-                return NotStep(part, self._step(part.pattern), is_closed=closed)
+                return self._denied(part, self._step(part.pattern))
             case TypedPattern():
                 return self._compile_typed(part)
             case SameShapePattern():
                 return SameShapeStep(part, self._step(part.pattern), self._step(part.other))
             case EdgePattern():
                 return EdgeStep(part, self._step(part.producer), self._step(part.consumer))
+            case UnusedPattern():
+                return self._compile_unused(part)
             case RepeatPattern():
                 return self._compile_repeat(part)
             case DominatorPattern():
@@ -2807,6 +2832,17 @@ class _Compiler:
         if type(inner) is AnyStep:
             return check
         step = AndStep(part, inner, check)  # types may have to be inferred, so they come last
+        step.stand_for(inner)
+        return step
+
+    def _denied(self, part: NotPattern | UnusedPattern, inner: Step) -> NotStep:
+        closed = self.negations <= _MANY_NEGATIONS and is_closed(part, self.pattern)
+        return NotStep(part, inner, is_closed=closed)
+
+    def _compile_unused(self, part: UnusedPattern) -> Step:
+        inner = self._step(part.pattern)
+        denied = self._denied(part, ReaderStep(part, self._step(part.consumer)))
+        step = AndStep(part, inner, denied)
         step.stand_for(inner)
         return step
 

@@ -591,6 +591,15 @@ class DFPattern:
             joined = replace(link, producer=joined)
         return joined
 
+    def not_used_by(self, other: DFPattern, index: int | None = None) -> UnusedPattern:
+        """Match this value where nothing that reads it is *other*: not followed by it.
+
+        Args:
+            other: What no reader is; names that stand only inside it bind nothing.
+            index: The input slot that it does not read the value in; None for any.
+        """
+        return UnusedPattern(self, as_pattern(other), index)
+
     def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
         """Match this as the child of a region: see :func:`dplcli.dpl.dominates`.
 
@@ -850,6 +859,21 @@ class EdgePattern(DFPattern):
     producer: DFPattern
     consumer: DFPattern
     only: bool = False
+    index: int | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UnusedPattern(DFPattern):
+    """A pattern, and what nothing is that reads its value.
+
+    Attributes:
+        pattern: What the value is.
+        consumer: What no reader is; names that stand only inside it bind nothing.
+        index: The input slot of the reader, or None for any.
+    """
+
+    pattern: DFPattern
+    consumer: DFPattern
     index: int | None = None
 
 
