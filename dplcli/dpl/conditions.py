@@ -1221,6 +1221,12 @@ VALUE_OR = "value_or"
 
 FUNCTION_NAMES = (*FUNCTIONS, VALUE_OR)
 
+_VALUES_FIRST = {
+    **{function.__name__: 1 for function in (*_OF_ONE_VALUE, dims)},
+    **{function.__name__: 2 for function in _OF_TWO_VALUES},
+}
+"""How many arguments of a function are captured values, from the first on."""
+
 _QUIET = frozenset(
     {"prod", "len", "all", "any", "dims", "per_channel", "broadcasts_to", "same_shape", "is_static"}
 )
@@ -1485,7 +1491,7 @@ def _checked(tree: ast.expr, captures: tuple[tuple[str, str], ...]) -> _Parts:
         tree = _Spelling({name: its for name, its in captures if name not in local}).visit(tree)
     nodes = list(ast.walk(tree))
     for node in nodes:
-        _check_form(node)
+        _check_form(node, dict(captures))
     local, names = _local_names(nodes), names_in(nodes)
     free = _free_names(tree) if local else set()
     for name in names:
@@ -1506,7 +1512,7 @@ def _checked(tree: ast.expr, captures: tuple[tuple[str, str], ...]) -> _Parts:
     )
 
 
-def _check_form(node: ast.AST) -> None:
+def _check_form(node: ast.AST, captures: Mapping[str, str]) -> None:
     """Refuse what is not in the language, so that it is never evaluated."""
     if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
         raise wrong(node, f"{ast.unparse(node)!r} is not allowed")
@@ -1515,7 +1521,7 @@ def _check_form(node: ast.AST) -> None:
     if any(sign is not None and not isinstance(sign, known) for sign in signs):
         raise wrong(node, f"{ast.unparse(node)!r} is not allowed")  # type: ignore[arg-type]  # it has an operator
     if isinstance(node, ast.Call):
-        _check_call(node)
+        _check_call(node, captures)
     if isinstance(node, ast.comprehension):
         odd = [part for part in ast.walk(node.target) if not isinstance(part, _IN_TARGETS)]
         if odd:
@@ -1523,24 +1529,50 @@ def _check_form(node: ast.AST) -> None:
     if isinstance(node, ast.Attribute):
         of_attributes = _is_attrs(node.value) and not _is_attrs(node.value.value)
         if node.attr.startswith("_") or not (of_attributes or node.attr in _FACTS):
-            raise wrong(
-                node,
-                f"asks for {node.attr!r}, which does not exist",
-                did_you_mean(node.attr, _FACTS),
-            )
+            hint = did_you_mean(node.attr, _FACTS)
+            if hint is None and isinstance(node.value, ast.Name):
+                hint = f"an attribute of its node is {node.value.id}.attrs.{node.attr}"
+            raise wrong(node, f"asks for {node.attr!r}, which does not exist", hint)
 
 
-def _check_call(node: ast.Call) -> None:
+def _check_call(node: ast.Call, captures: Mapping[str, str]) -> None:
     if not isinstance(node.func, ast.Name) or node.keywords:
         raise wrong(node, "only the listed functions may be called")
     if any(isinstance(arg, ast.Starred) for arg in node.args):
         raise wrong(node, "has *items outside a list", "write [*a, *b]")
-    if node.func.id not in FUNCTION_NAMES:
-        raise wrong(
-            node,
-            f"uses the function {node.func.id!r}, which does not exist",
-            did_you_mean(node.func.id, FUNCTION_NAMES),
-        )
+    name = node.func.id
+    if name not in FUNCTION_NAMES:
+        what = f"uses the function {name!r}, which does not exist"
+        raise wrong(node, what, did_you_mean(name, FUNCTION_NAMES))
+    for arg in node.args[: _VALUES_FIRST.get(name, 0)]:
+        if not isinstance(arg, (ast.Name, ast.Subscript, ast.IfExp)) or _asked_of(arg):
+            raise _no_value(node, name, arg, captures)
+
+
+def _asked_of(arg: ast.expr) -> bool:
+    """Tell whether *arg* is an item of a fact: ``x.shape[0]``."""
+    return isinstance(arg, ast.Subscript) and isinstance(arg.value, ast.Attribute)
+
+
+def _no_value(
+    node: ast.Call, name: str, arg: ast.expr, captures: Mapping[str, str]
+) -> PatternSyntaxError:
+    """Make the error for what is given to a function in place of a name of the pattern."""
+    said, other, hint = ast.unparse(arg), "", None
+    match arg:
+        case ast.Attribute(value=ast.Attribute(value=ast.Name(id=owner), attr="attrs"), attr=its):
+            said = owner if captures.get(owner) == its else said
+            other = ", which is an attribute,"
+            if name == is_close.__name__ and len(node.args) > 1:
+                hint = f"write abs({said} - {ast.unparse(node.args[1])}) < 1e-6"
+        case (
+            ast.Attribute(value=ast.Name(id=owner))
+            | ast.Subscript(value=ast.Attribute(value=ast.Name(id=owner)))
+        ):
+            hint = f"write {name}({owner}, …)" if len(node.args) > 1 else f"write {name}({owner})"
+        case _:
+            pass
+    return wrong(arg, f"gives {said}{other} to {name}, which takes a name of a value first", hint)
 
 
 _IN_TARGETS = (ast.Name, ast.Tuple, ast.List, ast.expr_context)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from dplcli.errors import did_you_mean
 from dplcli.ir.operators import OP_KINDS, canonical_domain
 from dplcli.ir.types import DTYPE_CODES, ArrayTensor
 
@@ -442,6 +443,17 @@ def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
     raise TypeError(f"{arg!r} is not a pattern, a number or None")
 
 
+_DTYPES_ELSEWHERE = {"float": "float32", "double": "float64", "half": "float16", "long": "int64"}
+"""What ONNX's texts, and PyTorch, call some element types."""
+
+
+def unknown_dtype(name: str) -> tuple[str, str | None]:
+    """Say that there is no such element type, and which one was perhaps meant."""
+    meant = _DTYPES_ELSEWHERE.get(name.lower())
+    hint = f"did you mean {meant!r}?" if meant else did_you_mean(name, DTYPE_CODES)
+    return f"{name!r} is not an element type", hint
+
+
 def _dimension(item: str, text: str) -> Dim:
     if item in {"_", "?"}:
         return None
@@ -619,7 +631,7 @@ class DFPattern:
         """
         for dtype in dtypes:
             if dtype not in DTYPE_CODES:
-                raise ValueError(f"{dtype!r} is not an element type")
+                raise ValueError("; ".join(filter(None, unknown_dtype(dtype))))
         return TypedPattern(self, dtypes=dtypes)
 
     def has_rank(self, *ranks: int) -> TypedPattern:

@@ -22,7 +22,6 @@ from dplcli.dpl.expression import (
     read_array,
     read_word,
     signed,
-    unknown_dtype,
     wrong,
 )
 from dplcli.dpl.matcher import reach_of
@@ -35,6 +34,7 @@ from dplcli.dpl.pattern import (
     OutputsPattern,
     RepeatPattern,
     is_op,
+    unknown_dtype,
 )
 from dplcli.dpl.rule import Exempt, Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
@@ -1011,8 +1011,7 @@ class _Reader(TextReader[tuple["Part", ...]]):
         if not isinstance(node, ast.Name):
             return self.foreign_op(node)
         if node.id not in self.op_types:
-            hint = did_you_mean(node.id, [*self.op_types, *self.operators, "const"])
-            raise wrong(node, f"unknown operator {node.id!r}", hint)
+            raise self.unknown_op(node, ["const"])
         return is_op(node.id)
 
     def _node(

@@ -28,7 +28,6 @@ from dplcli.dpl.expression import (
     read_text,
     read_word,
     signed,
-    unknown_dtype,
     wrong,
 )
 from dplcli.dpl.pattern import (
@@ -55,6 +54,7 @@ from dplcli.dpl.pattern import (
     UnusedPattern,
     VariadicPattern,
     WildcardPattern,
+    unknown_dtype,
 )
 from dplcli.errors import PatternSyntaxError, counted, did_you_mean
 from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED
@@ -497,8 +497,9 @@ def _check_edges(part: AndPattern) -> None:
         here = {identity_of(p) for p in _reachable([side], parts_at_value) if p is not edge}
         while isinstance(edge, EdgePattern):
             if identity_of(edge.producer) in here:
-                what = f"{edge!r} is the node that reads, and no value reads itself"
-                hint = f"write {edge.producer!r}.not_used_by({edge.consumer!r})"
+                whole, value, reader = (repr(p).splitlines()[-1] for p in (edge, *edge.parts))
+                what = f"{whole} is the node that reads {value}, and no value reads itself"
+                hint = f"write {value}.not_used_by({reader})"
                 raise wrong_part(other, what, hint if edge is not other else None)
             edge = edge.producer
 
@@ -923,10 +924,10 @@ class PatternReader(TextReader[DFPattern]):
         if node.id in self.assigned:
             raise wrong(node, f"{node.id!r} is a pattern and takes no arguments")
         more = ["optional", "unordered", "call", "function", "op"]
-        hint = did_you_mean(node.id, [*_WORDS, *more, *self.op_types])
         if node.id in _IN_PYTHON:
             hint = f"that is Python: in a text it is {_IN_PYTHON[node.id]}"
-        raise wrong(node, f"unknown operator {node.id!r}", hint)
+            raise wrong(node, f"unknown operator {node.id!r}", hint)
+        raise self.unknown_op(node, [*_WORDS, *more])
 
     def _op_of_kind(self, node: ast.Call) -> OpPattern:
         _refuse_repetition(node)

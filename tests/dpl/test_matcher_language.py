@@ -117,8 +117,23 @@ class Reference:
             other = env.values.get(cast("Term", term[2])[1])
             return other is not None and self.graph.width(value) == self.graph.width(str(other))
         alone = replace(env, claimed=frozenset(), pending=())
-        inner = cast("Term", term[1])
-        return not any(self.holds(e) for e in self.solve(inner, (*key, "~"), value, alone))
+        inner, made = cast("Term", term[1]), [value]
+        if term[0] == "unread":
+            inner, made = cast("Term", term[2]), self.read_into(value, cast("int | None", term[3]))
+        return not any(
+            self.holds(e) for v in made for e in self.solve(inner, (*key, "~"), v, alone)
+        )
+
+    def read_into(self, value: str, slot: int | None) -> list[str]:
+        """Return the outputs of the nodes that read *value*, or a copy of it."""
+        copies, made = {self.graph.origin(value)}, []
+        for node in self.graph.nodes:
+            places = [place for place, read in enumerate(node.reads) if read in copies]
+            if places and slot in (None, *places):
+                made += node.outputs
+            if places and node.op == "Identity":
+                copies.add(node.name)
+        return made
 
     def solve(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
         """Yield *env* extended in every way that lets *term* match *value*."""
@@ -167,6 +182,9 @@ class Reference:
 
     def _not(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
         yield replace(env, pending=(*env.pending, (term, key, value)))
+
+    def _unread(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
+        yield from self._same(term, key, value, env)
 
     def _same(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
         for more in self.solve(cast("Term", term[1]), (*key, 1), value, env):
