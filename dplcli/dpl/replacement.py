@@ -76,11 +76,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary, TensorType
     from dplcli.ir.operators import Parameter
 
-    RewriteFunction: TypeAlias = (
-        "Callable[ [Match, GraphBuilder], Operand | Sequence[Operand] | Rejection | None, ]"
-    )
-    """Takes a match; returns what takes the place of its outputs, or None to leave it."""
-
 
 # Attributes of new nodes: Python's and numpy's values, checked against the schema.
 
@@ -297,6 +292,12 @@ class Draft:
 
 def _part_of(operand: Operand) -> Value | DraftNode | DraftConstant:
     return operand.node if isinstance(operand, DraftOutput) else operand
+
+
+RewriteFunction: TypeAlias = (
+    "Callable[[Match, GraphBuilder], Operand | Sequence[Operand] | Rejection | None]"
+)
+"""Takes a match; returns what takes the place of its outputs, or None to leave it."""
 
 
 class GraphBuilder:
