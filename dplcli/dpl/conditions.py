@@ -1232,6 +1232,9 @@ _QUIET = frozenset(
 )
 """Functions that do no arithmetic on data."""
 
+_PROVED = frozenset({"dims", "same_shape", "broadcasts_to"})
+"""The functions that compare sizes, which may be equal though nothing proves it."""
+
 SHAPE_FUNCTIONS = frozenset({"dims", "is_static", "keeps_order", "reshape_target"})
 """The functions that ask what the nodes above a value say of sizes."""
 
@@ -2100,7 +2103,13 @@ class Condition(Expression):
             return Unmet(f"{self.text!r} is not known to hold: {error}", error.unranked)
         except UNANSWERABLE as error:
             return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
-        return None if holds else Unmet(f"{self.text!r} does not hold")
+        if holds:
+            return None
+        values = [bindings.get(name) for name in self._parts.used]
+        types = [value.known_type() for value in values if isinstance(value, Value)]
+        if self.calls(_PROVED) and not all(map(is_exact, types)):
+            return Unmet(f"{self.text!r} is not proved to hold")  # sizes may be equal all the same
+        return Unmet(f"{self.text!r} does not hold")
 
     def facts_of(self, bindings: Mapping[str, Bound]) -> list[str]:
         """Say what it asks about, for a reader: attributes, numbers of uses, else types."""

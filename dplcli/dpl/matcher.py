@@ -160,7 +160,7 @@ if TYPE_CHECKING:
 
     Action: TypeAlias = "Callable[[State, Value | None, Goals], Outcome]"
 
-    OnFailure: TypeAlias = "Callable[[Step, Value | None, State], None]"
+    OnFailure: TypeAlias = "Callable[[Step, Value | None, State, Goals], None]"
 
     OpKey: TypeAlias = tuple[str, str]
 
@@ -301,6 +301,22 @@ def reach_of(pattern: DFPattern) -> int | None:
 # The state of a search.
 
 
+class Failure(NamedTuple):
+    """A step that failed, to explain it.
+
+    Attributes:
+        step: The step.
+        value: The value that it failed at.
+        words: What was expected, and what was found; None if any value would have done.
+        slots: What each slot was bound to.
+    """
+
+    step: Step
+    value: Value | None
+    words: tuple[str, str] | None
+    slots: list[object]
+
+
 class StepBudgetExceededError(PassError):
     """The search at one root took more steps than allowed."""
 
@@ -319,6 +335,7 @@ class State:
         negations: How many negations the search is inside of.
         unavailable: Nodes that no further output may be: other matches have them.
         explains: Whether a step that fails says why.
+        forgiven: The failure that the search went on without, to explain; None if there is none.
         words: What was expected where the last step failed, and what was found; None if any
             value would have been accepted.
         budget: Most goals to run.
@@ -330,7 +347,7 @@ class State:
 
     __slots__ = (
         *("budget", "choices", "claimed", "deferred", "graph", "negations", "noted", "slots"),
-        *("explains", "spent", "subject", "trail", "unavailable", "words"),
+        *("explains", "forgiven", "spent", "subject", "trail", "unavailable", "words"),
     )
 
     def __init__(self, graph: Graph, slot_count: int, budget: int, subject: Value) -> None:
@@ -343,6 +360,7 @@ class State:
         self.negations = 0
         self.unavailable: Container[Node] = ()
         self.explains = False
+        self.forgiven: Failure | None = None
         self.words: tuple[str, str] | None = None
         self.budget = budget
         self.spent = 0
@@ -1160,18 +1178,26 @@ class NotStep(Step):
 
     def _deny(self, graph: Graph, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Try to match *inner* in *graph*; if that fails, the search goes on with *rest*."""
-        depth = len(state.choices)
+        depth, outside = len(state.choices), state.claimed
         state.choices.append((rest, len(state.trail)))
         state.change("claimed", set())
         state.change("deferred", None)
         state.change("negations", state.negations + 1)
         state.change("graph", graph)
-        cut = RestStep(self.pattern, partial(self._cut, depth))
+        cut = RestStep(self.pattern, partial(self._cut, depth, outside))
         return (self.inner, value, (SETTLE, None, (cut, value, None)))
 
-    def _cut(self, depth: int, state: State, value: Value | None, _rest: Goals) -> Outcome:
+    def _cut(
+        self,
+        depth: int,
+        outside: AbstractSet[Node],
+        state: State,
+        value: Value | None,
+        _rest: Goals,
+    ) -> Outcome:
         """Fail, since *inner* has matched; drop its choices and the one to go on without it."""
         del state.choices[depth:]
+        state.change("claimed", outside)
         state.negations -= 1
         if not state.explains or state.negations:  # what fails inside another one is not told
             return False
@@ -1183,7 +1209,7 @@ def _settle(state: State, _value: Value | None, rest: Goals) -> Outcome:
         return rest
     step, subject, others = state.deferred
     state.change("deferred", others)
-    return step.run(state, subject, (SETTLE, None, rest))
+    return (step, subject, (SETTLE, None, rest))
 
 
 SETTLE = RestStep(WildcardPattern(), _settle)
@@ -2301,7 +2327,7 @@ def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> 
             goals = following
             continue
         if on_failure is not None:
-            on_failure(step, subject, state)
+            on_failure(step, subject, state, rest)
             state.words = None
         if not choices:
             state.spent += steps
@@ -2566,8 +2592,19 @@ class SameShapeStep(Step):
         others = self.other.bound_values_in(state.slots)
         if shape is not None and others and shape == _known_shape(others[0]):
             return rest
-        whose = _type_of(others[0]) if others else "a value that takes no part"
-        return state.explains and state.refuse(f"the shape of {whose}", _type_of(value))
+        if not state.explains:
+            return False
+        if not others:
+            return state.refuse("the shape of a value that takes no part", _type_of(value))
+        sure = "" if _surely_differ(shape, _known_shape(others[0])) else "provably "
+        return state.refuse(f"{sure}the shape of {_type_of(others[0])}", _type_of(value))
+
+
+def _surely_differ(one: Shape | None, other: Shape | None) -> bool:
+    if one is None or other is None or len(one) != len(other):
+        return one is not None and other is not None
+    pairs = zip(one, other, strict=True)
+    return any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
 
 def _known_shape(value: Value | None) -> Shape | None:
@@ -2924,7 +2961,8 @@ class Matcher:
         Args:
             root: The node to match at.
             unavailable: Nodes that none of the outputs may be but the first.
-            on_failure: Is told of each step that fails, at which value.
+            on_failure: Is told of each step that fails, at which value, and of the goals that were
+                left. It may leave a choice.
 
         Raises:
             StepBudgetExceededError: The search was given up.
