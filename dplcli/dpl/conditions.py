@@ -1547,7 +1547,10 @@ def _check_call(node: ast.Call, captures: Mapping[str, str]) -> None:
     if name not in FUNCTION_NAMES:
         what = f"uses the function {name!r}, which does not exist"
         raise wrong(node, what, did_you_mean(name, FUNCTION_NAMES))
-    for arg in node.args[: _VALUES_FIRST.get(name, 0)]:
+    count = _VALUES_FIRST.get(name, 0)
+    if len(node.args) < count:
+        raise wrong(node, f"gives {name} too few names of values: it takes {count}")
+    for arg in node.args[:count]:
         if not isinstance(arg, (ast.Name, ast.Subscript, ast.IfExp)) or _asked_of(arg):
             raise _no_value(node, name, arg, captures)
 

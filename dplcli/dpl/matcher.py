@@ -1209,7 +1209,9 @@ def _settle(state: State, _value: Value | None, rest: Goals) -> Outcome:
         return rest
     step, subject, others = state.deferred
     state.change("deferred", others)
-    return (step, subject, (SETTLE, None, rest))
+    if state.explains:  # it is the step that fails, then
+        return (step, subject, (SETTLE, None, rest))
+    return step.run(state, subject, (SETTLE, None, rest))
 
 
 SETTLE = RestStep(WildcardPattern(), _settle)
