@@ -246,7 +246,7 @@ def test_a_value_depends_on_itself(made: str, expected: str) -> None:
 @pytest.mark.parametrize("condition", ["depth(3)", "per_column(b)", "symmetric([x])"])
 def test_other_arguments_are_refused(condition: str) -> None:
     """A function that takes a name says so when it is given something else."""
-    with pytest.raises(PatternSyntaxError, match="a name of a value|names of values"):
+    with pytest.raises(PatternSyntaxError, match=r"a name of a value|names of values"):
         Condition(condition)
 
 
