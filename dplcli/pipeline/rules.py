@@ -15,7 +15,7 @@ from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageErr
 from dplcli.files import exists
 from dplcli.onnx_io import load_model
 from dplcli.onnx_io.scratch import functions_from_text
-from dplcli.shapes import sums_of_outputs
+from dplcli.shapes import assume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -204,7 +204,5 @@ def assuming(model: Model, sums: Sums) -> Model:
             if isinstance(each, str) and each not in dims:
                 hint = f"there are: {', '.join(sorted(dims)) or 'none'}"
                 raise UsageError(f"--shape: no input has a dimension {each!r}", hint=hint)
-    model.sums = {**sums_of_outputs(model.graph), **sums}
-    if model.sums:
-        model.forget()  # what is known without them
+    assume(model, sums)
     return model

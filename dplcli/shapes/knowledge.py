@@ -542,7 +542,14 @@ def items_of(value: Value) -> NDArray[Any] | None:
     return np.array(fact.content, dtype=object).reshape((-1,) if fact.shape else ())
 
 
-def sums_of_outputs(graph: Graph) -> dict[str, tuple[int | str, ...]]:
+def assume(model: Model, sums: Mapping[str, tuple[int | str, ...]]) -> None:
+    """Let *sums*, and those that the outputs of *model* state, be what is known of sizes."""
+    model.sums = {**_sums_of_outputs(model.graph), **sums}
+    if model.sums:
+        model.forget()  # what is known without them
+
+
+def _sums_of_outputs(graph: Graph) -> dict[str, tuple[int | str, ...]]:
     """Return the sizes of inputs that are sums of others, as outputs state and the graph makes it.
 
     If the keys that a model returns, past ones and new ones, are ``total`` long, then so is a mask
