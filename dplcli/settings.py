@@ -29,7 +29,6 @@ from typing import (
 from dplcli.docstrings import attributes, docstring
 from dplcli.dpl.rule import POLICIES
 from dplcli.errors import UsageError, did_you_mean
-from dplcli.ir.types import summands_stated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -387,7 +386,7 @@ def _size(text: str) -> int | tuple[int, ...] | str:
     parts = text.split("x")
     if all(map(_is_number, parts)):
         return tuple(map(int, parts)) if len(parts) > 1 else int(text)
-    if not summands_stated(text):
+    if not any(map(str.isalpha, text)):
         raise ValueError(text)
     return text
 

@@ -19,7 +19,6 @@ from dplcli.dpl.matcher import (
     AbsentStep,
     AnyStep,
     CallStep,
-    Failure,
     Matcher,
     OpIndexes,
     OutputStep,
@@ -27,6 +26,7 @@ from dplcli.dpl.matcher import (
     RestStep,
     SharedStep,
     StepBudgetExceededError,
+    StepFailure,
     TypeStep,
     ValueStep,
     describe,
@@ -275,7 +275,7 @@ class _Attempt:
     def offer(self, step: Step, value: Value | None, state: State, _rest: Goals) -> None:
         """Keep the failure of *step* if no attempt got further; inside ``~`` steps should fail."""
         if not state.negations:
-            self.keep(Failure(step, value, state.words, list(state.slots)), state)
+            self.keep(StepFailure(step, value, state.words, list(state.slots)), state)
 
     def forgive(self, step: Step, value: Value | None, state: State, rest: Goals) -> None:
         """Let the search go on without the first step that fails; the second one ends it."""
@@ -283,11 +283,11 @@ class _Attempt:
             if not state.negations:
                 self.keep(state.forgiven, state)
         elif not state.negations and isinstance(step, _FORGIVEN):
-            failure = Failure(step, value, state.words, list(state.slots))
+            failure = StepFailure(step, value, state.words, list(state.slots))
             go_on = RestStep(step.pattern, partial(_go_on, failure))
             state.choices.append(((go_on, None, rest), len(state.trail)))
 
-    def keep(self, failure: Failure, state: State, *, is_whole: bool = False) -> None:
+    def keep(self, failure: StepFailure, state: State, *, is_whole: bool = False) -> None:
         """Keep *failure* if no attempt got further than *state*: first of all, in nodes.
 
         Where a chain may end, what it ends in says more than one more node of it. If all else of
@@ -307,7 +307,7 @@ _FORGIVEN = (CallStep, OutputStep, ValueStep, AbsentStep, AnyStep, TypeStep)
 """The steps without which a search can go on: what is left to do stands beside them."""
 
 
-def _go_on(failure: Failure, state: State, _value: Value | None, rest: Goals) -> Goals:
+def _go_on(failure: StepFailure, state: State, _value: Value | None, rest: Goals) -> Goals:
     state.change("forgiven", failure)
     return rest
 

@@ -301,7 +301,7 @@ def reach_of(pattern: DFPattern) -> int | None:
 # The state of a search.
 
 
-class Failure(NamedTuple):
+class StepFailure(NamedTuple):
     """A step that failed, to explain it.
 
     Attributes:
@@ -360,7 +360,7 @@ class State:
         self.negations = 0
         self.unavailable: Container[Node] = ()
         self.explains = False
-        self.forgiven: Failure | None = None
+        self.forgiven: StepFailure | None = None
         self.words: tuple[str, str] | None = None
         self.budget = budget
         self.spent = 0
