@@ -381,7 +381,7 @@ OPERANDS = {
 }
 FEATURES = (
     *("not", "repeat", "edge", "optional", "kind", "shape", "unordered", "outputs", "region"),
-    "unread",
+    *("unread", "each"),
 )
 """What a rich pattern may use besides calls, names, alternatives and conjunctions."""
 
@@ -508,7 +508,7 @@ def spell_rich(term: Term) -> str:
     * ``("or", p, q)``, ``("and", p, q)``, ``("not", p)``, ``("optional", op, p, args)``
     * ``("repeat", op, base, args, least, most)``
     * ``("edge", producer, consumer, only, index)``
-    * ``("unread", p, consumer, index)``
+    * ``("unread", p, consumer, index)``, ``("each", p)`` as an argument
     * ``("shape", p, dim)``, ``("same", p, other)``
     * ``("region", parent, path, child)``
     """
@@ -527,6 +527,7 @@ def spell_rich(term: Term) -> str:
         "repeat": _spell_repeat,
         "edge": _spell_edge,
         "unread": _spell_unread,
+        "each": lambda p: f"*_.each({spell_rich(p)})",
         "shape": lambda p, dim: f"{spell_rich(p)}.has_shape({dim})",
         "same": lambda p, q: f"same_shape({spell_rich(p)}, {spell_rich(q)})",
         "region": lambda *parts: f"dominates({', '.join(map(spell_rich, parts))})",
@@ -636,6 +637,17 @@ class _Drawer:
             ops = (f'op(kind="{kind}")' if kind and not self.has_identity else "op()",)
         alpha = made.alpha if made.op == "LeakyRelu" and ops == ("LeakyRelu",) else 0.0
         args = tuple(self.term(read, depth - 1) for read in reads)
+        if made.op in {"Concat", "Sum"} and ops == (made.op,) and "each" in self.features:
+            start = self.draw(st.integers(0, len(args)))
+            stop = self.draw(st.integers(start, len(args)))
+            self.hidden += 1
+            read = self.draw(st.sampled_from(made.reads))
+            above = self.graph.producer(self.graph.origin(read))
+            each = self.leaf(read) if above is None or self.chance(3) else self.call(above, 1)
+            if "not" in self.features and self.chance(3):
+                each = ("and", each, ("not", self.call(self.any_node(), 1)))
+            self.hidden -= 1
+            args, rest, unordered = (*args[:start], ("each", each), *args[stop:]), False, False
         return ("call", ops, args, rest, unordered and bool(args), alpha)
 
     @property

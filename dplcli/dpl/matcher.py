@@ -91,6 +91,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from dplcli.dpl.pattern import (
+    ANY_DOMAIN,
     WAIVED,
     AbsentPattern,
     AndPattern,
@@ -867,21 +868,89 @@ class BoundNames(Mapping[str, "Value | tuple[Value, ...]"]):
         return len({**self._single, **self._runs})
 
 
+class EachInput(NamedTuple):
+    """What each of several inputs is matched with, one after the other, with fresh bindings.
+
+    Attributes:
+        element: Matches one of them.
+        link: What it binds anew each time.
+    """
+
+    element: Step
+    link: Link
+
+    def match(self, values: Sequence[Value], at: int, state: State, rest: Goals) -> Outcome:
+        """Match one of *values*, each of which comes once, and go on to those behind it."""
+        self.link.unbind(state)
+        if at == len(values):
+            return rest
+        go_on = partial(self._behind, values, at, state.deferred)
+        state.change("deferred", None)
+        behind = RestStep(self.element.pattern, go_on)
+        return (self.element, values[at], (SETTLE, None, (behind, None, rest)))
+
+    def _behind(  # the last three are those of an action
+        self,
+        values: Sequence[Value],
+        at: int,
+        deferred: Deferred,
+        state: State,
+        _value: Value | None,
+        rest: Goals,
+    ) -> Outcome:
+        state.change("deferred", deferred)
+        return self.match(values, at + 1, state, rest)
+
+
+class Link(NamedTuple):
+    """What a part that is matched again and again binds anew each time.
+
+    Attributes:
+        fresh: The slots.
+        constants: Those of them that constants are bound in.
+    """
+
+    fresh: tuple[int, ...] = ()
+    constants: tuple[int, ...] = ()
+
+    def unbind(self, state: State) -> None:
+        """Unbind what was bound the last time; nodes and constants stay part of the match."""
+        for slot in self.constants:
+            constant = state.slots[slot]
+            if constant is not None:
+                state.note(constant)  # type: ignore[arg-type]  # constants are values
+        for slot in self.fresh:
+            if state.slots[slot] is not None:
+                state.reset(slot)
+
+
 class VariadicStep(Step):
-    """Any number of inputs in a row, which the step of the node gives it."""
+    """Any number of inputs in a row, which the step of the node gives it.
+
+    Attributes:
+        each: What each of them is matched with; None if they may be anything.
+    """
+
+    def __init__(self, pattern: DFPattern, slot: int) -> None:
+        super().__init__(pattern, slot)
+        self.each: EachInput | None = None
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Match nothing by itself."""
         return False
 
-    def takes(self, state: State, run: InputRun) -> bool:
-        """Bind *run*, or tell whether it is what was bound before."""
+    def take(self, state: State, run: InputRun, rest: Goals) -> Outcome:
+        """Bind *run*, or compare it with what was bound before; then match each input."""
         bound = state.slots[self.slot]
         if bound is None:
             state.bind(self.slot, run)
-            return True
-        assert isinstance(bound, InputRun)  # noqa: S101  # no other step has its slot
-        return len(bound) == len(run) and bound.values == run.values
+        else:
+            assert isinstance(bound, InputRun)  # noqa: S101  # no other step has its slot
+            if len(bound) != len(run) or bound.values != run.values:
+                return False
+        if self.each is None:
+            return rest
+        return self.each.match([*dict.fromkeys(run.values)], 0, state, rest)
 
     def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the inputs."""
@@ -1002,7 +1071,7 @@ class AssignStep(Step):
         if not self.args and self.taker is not None:
             if len(row.omitted) > sum(row.inputs[place] is None for place in self.gone):
                 return False
-            return rest if self.taker.takes(state, InputRun(row, 0, len(row), self.gone)) else False
+            return self.taker.take(state, InputRun(row, 0, len(row), self.gone), rest)
         if not self.args:
             omitted = len(row.omitted) - sum(row.inputs[place] is None for place in self.gone)
             present = len(row) - len(self.gone) - omitted
@@ -1093,9 +1162,8 @@ class SpreadStep(Step):
         if later is not None:
             way = SpreadStep(self, self.args, row, start, later)
             state.choices.append(((way, None, rest), len(state.trail)))
-        if not first.takes(state, InputRun(row, start, start + count)):
-            return False
-        return (self._behind(count), None, rest)
+        run = InputRun(row, start, start + count)
+        return first.take(state, run, (self._behind(count), None, rest))
 
     def _behind(self, count: int) -> SpreadStep:
         return SpreadStep(self, self.args[1:], self.row, self.start + count)
@@ -1440,9 +1508,12 @@ class CallStep(Step):
         self.is_plain = not (functions or bodies or attributes_slot is not None)
         self.consumed: dict[tuple[str, int], frozenset[int]] = {}
         self.takes_inputs = not (self.attributes or self.keeps_defaults) and ops is not None
+        self.anywhere = frozenset(op for domain, op in ops or () if domain == ANY_DOMAIN)
+        self.takes_inputs &= not self.anywhere
         self.takes_inputs &= all(domain or op not in MOVED for domain, op in ops or ())
         self.sees_identity = ops is not None and ("", "Identity") in ops
-        if ops is not None and not functions:
+        self.sees_identity |= "Identity" in self.anywhere
+        if ops is not None and not functions and not self.anywhere:
             self.heads = ops
             edges = ((arg.heads, ops) for arg in args if arg.heads is not None)
             self.required = frozenset({ops, *edges})
@@ -1463,6 +1534,7 @@ class CallStep(Step):
         if value is None or node is None:
             return state.explains and state.refuse(self.title, describe(given))
         is_named = self.ops is None or (node.domain, node.op_type) in self.ops
+        is_named = is_named or node.op_type in self.anywhere
         if not (is_named or self.functions):
             return state.explains and state.refuse(self.title, describe(given))
         if node.graph is not state.graph:
@@ -1838,8 +1910,7 @@ class RepeatStep(Step):
         base: What the chain ends in.
         next: The chain above a link, as the last argument of that link.
         ending: The chain's end, left as a choice where the chain can also go on.
-        fresh: The slots that each link binds anew.
-        constants: Those of them that constants are bound in.
+        own: What each link binds anew.
     """
 
     pattern: RepeatPattern
@@ -1851,19 +1922,16 @@ class RepeatStep(Step):
         self.next = RestStep(pattern, self._after_link)
         self.ending = RestStep(pattern, self._end)
         self.link: CallStep | None = None
-        self.fresh: tuple[int, ...] = ()
-        self.constants: tuple[int, ...] = ()
+        self.own = Link()
 
     def links_in(self, slots: Sequence[object]) -> int:
         """Return how many nodes the chain has."""
         progress = slots[self.slot] if slots else None
         return progress.links if isinstance(progress, ChainProgress) else 0
 
-    def set_link(self, link: CallStep, fresh: tuple[int, ...], constants: tuple[int, ...]) -> None:
+    def set_link(self, link: CallStep, own: Link) -> None:
         """Complete the step: link and chain refer to each other."""
-        self.link = link
-        self.fresh = fresh
-        self.constants = constants
+        self.link, self.own = link, own
         self.required = self.base.required
         if self.pattern.least:
             self.required |= link.required
@@ -1888,7 +1956,7 @@ class RepeatStep(Step):
             return state.explains and state.refuse(wanted, f"{count}, then {describe(value)}")
         if may_end:
             state.choices.append(((self.ending, value, rest), len(state.trail)))
-        self._unbind_link(state)
+        self.own.unbind(state)
         state.change("deferred", None)
         return (self.link, value, rest)
 
@@ -1903,18 +1971,8 @@ class RepeatStep(Step):
 
     def _end(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Go on to the base, which sees nothing that the last link has bound."""
-        self._unbind_link(state)
+        self.own.unbind(state)
         return (self.base, value, rest)
-
-    def _unbind_link(self, state: State) -> None:
-        """Unbind what one link has bound; its nodes and constants stay part of the match."""
-        for slot in self.constants:
-            constant = state.slots[slot]
-            if constant is not None:
-                state.note(constant)  # type: ignore[arg-type]  # constants are values
-        for slot in self.fresh:
-            if state.slots[slot] is not None:
-                state.reset(slot)
 
 
 # What compiling a pattern gives.
@@ -1975,7 +2033,7 @@ class Program:
         for step in self.steps.values():
             if not isinstance(step, CallStep) or step is self.root:
                 continue
-            if step.ops is None or step.functions:
+            if step.ops is None or step.functions or step.anywhere:
                 return None
             operators |= step.ops
         return frozenset(operators)
@@ -2288,7 +2346,8 @@ class _Prospects:
 
     def _may_call(self, step: CallStep, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
         """Tell whether a step may match a node of an operator whose inputs are of these sorts."""
-        if step.functions or (step.ops is not None and op not in step.ops):
+        is_named = step.ops is None or op in step.ops or op[1] in step.anywhere
+        if step.functions or not is_named:
             return bool(step.functions)
         is_moved = not op[0] and op[1] in MOVED
         if is_moved or step.attributes or step.is_rotated or step.takers:
@@ -2767,7 +2826,11 @@ class _Compiler:
                     return UnnamedStep(part, self._slot()) if is_asked_for else AnyStep(part)
                 return LeafStep(part, self._leaf_slot(part.name))
             case VariadicPattern():
-                return VariadicStep(part, self._leaf_slot(part.name))
+                step = VariadicStep(part, self._leaf_slot(part.name))
+                if part.element is not None:
+                    own = self._bound_anew([part.element])
+                    step.each = EachInput(self._step(part.element), own)
+                return step
             case AbsentPattern():
                 return AbsentStep(part)
             case ConstantPattern():
@@ -2892,15 +2955,23 @@ class _Compiler:
         args = [self._read(self._step(arg), slot, place) for place, arg in enumerate(others, 1)]
         link = self._call_step(part.link, slot, [*args, step.next])
         link.is_rotated, link.takes_inputs = True, False
-        inside = {id(p): p for arg in others for p in all_parts(arg)}
+        own = self._bound_anew(others)
+        fresh = {link.slot, *own.fresh, *range(first, self.slot_count)}
+        step.set_link(link, own._replace(fresh=tuple(sorted(fresh))))
+        return step
+
+    def _bound_anew(self, parts: Iterable[DFPattern]) -> Link:
+        """Return what is bound inside of *parts*, which are matched again and again."""
+        inside = {id(p): p for part in parts for p in all_parts(part)}
         own = [self.steps[key] for key in inside if key in self.steps]
-        bound = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep))]
+        bound = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep, VariadicStep))]
         constants = tuple(s.slot for s in bound if isinstance(s, ConstantStep))
-        fresh = {link.slot, *(s.slot for s in bound), *range(first, self.slot_count)}
+        fresh = {s.slot for s in bound}
         letters = {letter for p in inside.values() for letter in letters_of(p)}
         fresh |= {self._word_slot(f"dimension {letter}") for letter in letters}
-        step.set_link(link, tuple(sorted(fresh)), constants)
-        return step
+        calls = (s for s in bound if isinstance(s, CallStep))
+        fresh |= {s.attributes_slot for s in calls if s.attributes_slot is not None}
+        return Link(tuple(sorted(fresh)), constants)
 
     def _compile_outputs(self, part: OutputsPattern) -> Step:
         self.output_slots = tuple(self._slot() for _ in part.outputs)

@@ -38,17 +38,20 @@ if TYPE_CHECKING:
 
 
 STANDARD_DOMAIN = ""
+ANY_DOMAIN = "*"
 
 
 @dataclass(frozen=True)
 class OpName:
-    """An operator of one domain ("" is the standard one)."""
+    """An operator of one domain ("" is the standard one), or of any ("*")."""
 
     op_type: str
     domain: str = STANDARD_DOMAIN
 
     def spelled(self) -> str:
-        """``Conv`` or ``com.microsoft.Gelu``."""
+        """``Conv``, ``com.microsoft.Gelu`` or ``op("Gelu", domain=any)``."""
+        if self.domain == ANY_DOMAIN:
+            return f"op({json.dumps(self.op_type)}, domain=any)"
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
 
@@ -324,7 +327,7 @@ def is_op(op_type: str = "", domain: str = "", *, kind: str = "") -> OpPattern:
 
     Args:
         op_type: Its name; "" for any operator, or any of a class.
-        domain: Its domain; "" and "ai.onnx" are the standard one.
+        domain: Its domain; "" and "ai.onnx" are the standard one, "*" is any.
         kind: A class of operators: elementwise, broadcast, injective, reduction, out-fusable or
             opaque (TVM's ``TOpPattern``).
 
@@ -789,7 +792,17 @@ class WildcardPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VariadicPattern(DFPattern):
-    """Any number of inputs in a row; named, the same ones wherever the name stands."""
+    """Any number of inputs in a row; named, the same ones wherever the name stands.
+
+    Attributes:
+        element: What each of them is, with new bindings for each; None for anything.
+    """
+
+    element: DFPattern | None = None
+
+    def each(self, element: DFPattern) -> VariadicPattern:
+        """Match inputs each of which is *element*; what it binds means nothing outside."""
+        return replace(self, element=as_pattern(element))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

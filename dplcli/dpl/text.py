@@ -57,7 +57,7 @@ from dplcli.dpl.pattern import (
     unknown_dtype,
 )
 from dplcli.errors import PatternSyntaxError, counted, did_you_mean
-from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED
+from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED, canonical_domain
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
@@ -218,6 +218,8 @@ def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
             return (part.consumer,)
         case RepeatPattern():
             return part.link.args[1:]
+        case VariadicPattern():
+            return part.parts
         case DominatorPattern():
             return (part.path,)
         case _:
@@ -227,7 +229,7 @@ def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
 def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
     """Return the parts of *part* whose bindings can be seen outside of it."""
     match part:
-        case NotPattern():
+        case NotPattern() | VariadicPattern():
             return ()
         case UnusedPattern():
             return (part.pattern,)
@@ -349,7 +351,7 @@ def check_pattern(pattern: DFPattern) -> None:
         ):
             what = "the nodes of a chain are named by operator, not by function body"
             raise wrong_part(part, what)
-        if isinstance(part, (RepeatPattern, DominatorPattern)):
+        if isinstance(part, (RepeatPattern, DominatorPattern, VariadicPattern)):
             _check_apart(part, pattern, readers)
     _check_paths(parts)
     _check_names(parts)
@@ -524,7 +526,7 @@ def _check_paths(parts: Iterable[DFPattern]) -> None:
     depths: dict[int, int] = {}
     for part in parts:
         depth = max((depths[id(inner)] for inner in part.parts), default=0)
-        if isinstance(part, (DominatorPattern, RepeatPattern)):
+        if isinstance(part, (DominatorPattern, RepeatPattern, VariadicPattern)):
             inner_depth = max((depths[id(inner)] for inner in hidden_parts(part)), default=-1)
             depth = max(depth, inner_depth + 1)
         if depth > _DEEPEST_PATH:
@@ -807,15 +809,23 @@ class PatternReader(TextReader[DFPattern]):
         return other
 
     def _argument(self, node: ast.expr) -> DFPattern:
-        """Read an argument of a node, which may be ``*name``."""
+        """Read an argument of a node, which may be ``*name`` or ``*name.each(Relu(_))``."""
         if not isinstance(node, ast.Starred):
             return self.pattern(node)
-        name = node.value
+        name, element = node.value, None
+        match name:
+            case ast.Call(func=ast.Attribute(value=inner, attr="each"), args=[each], keywords=[]):
+                name, element = inner, self.pattern(each)
+            case _:
+                pass
         if not isinstance(name, ast.Name):
-            raise wrong(node, "only a name can take several inputs", "write *name or *_")
+            usage = "write *name, *_ or *name.each(Relu(_))"
+            raise wrong(node, "only a name can take several inputs", usage)
         if name.id in self.op_types or name.id in self.assigned or name.id in self.operators:
             raise wrong(node, f"{name.id!r} has a meaning already")
-        return self._leaf(name, VariadicPattern)
+        leaf = self._leaf(name, VariadicPattern)
+        assert isinstance(leaf, VariadicPattern)  # noqa: S101  # as asked
+        return leaf if element is None else replace(leaf, element=element, place=place_of(node))
 
     def _output(self, node: ast.Subscript) -> DFPattern:
         pattern = self.pattern(node.value)
@@ -932,13 +942,28 @@ class PatternReader(TextReader[DFPattern]):
     def _op_of_kind(self, node: ast.Call) -> OpPattern:
         _refuse_repetition(node)
         named = {keyword.arg: keyword.value for keyword in node.keywords}
+        if len(node.args) == 1 and not set(named) - {"domain"}:
+            return self._op_of_domain(read_text(node.args[0]), named.get("domain"), node)
         if node.args or set(named) - {"kind"}:
-            raise wrong(node, 'write op() or op(kind="elementwise")')
+            usage = 'write op(), op(kind="elementwise") or op("Gelu", domain=any)'
+            raise wrong(node, usage)
         kind = read_text(named["kind"]) if named else ""
         try:
             return pattern.is_op(kind=kind)
         except ValueError as error:
             raise wrong(node, str(error)) from error
+
+    def _op_of_domain(self, op_type: str, domain: ast.expr | None, node: ast.Call) -> OpPattern:
+        """Read ``op("Gelu", domain=any)``, or an operator of a domain that is no dotted name."""
+        is_any = isinstance(domain, ast.Name) and domain.id == "any"
+        if not is_any:
+            of = canonical_domain("" if domain is None else read_text(domain))
+            known = self.schemas.op_types(of)
+            if known and op_type not in known:
+                hint = did_you_mean(op_type, sorted(known))
+                raise wrong(node, f"unknown operator {op_type!r}", hint)
+            return pattern.is_op(op_type, of)
+        return pattern.is_op(op_type, pattern.ANY_DOMAIN)
 
     def _function(self, node: ast.Call) -> OpPattern:
         usage = 'write function([a, b], body) or function(..., body, metadata={"Composite": "f"})'
@@ -1135,6 +1160,12 @@ def _written_attributes(call: CallPattern) -> list[str]:
     return [*spelled_attributes(call.attributes), *captured, *bound]
 
 
+def _write_several(part: VariadicPattern, spell: Spell) -> str:
+    """Write ``*name`` or ``*name.each(Relu(_))``."""
+    each = "" if part.element is None else f".each({spell(part.element)})"
+    return f"*{part.name or '_'}{each}"
+
+
 def _write_output(part: OutputPattern, spell: Spell) -> str:
     """Write ``node[1]``, or the name that the node gives to the output."""
     names = (part.node.name, *part.node.output_names)
@@ -1271,7 +1302,7 @@ class Spelling(NamedTuple):
 
 SPELLINGS = (
     Spelling(WildcardPattern, lambda part, _spell: part.name or "_"),
-    Spelling(VariadicPattern, lambda part, _spell: f"*{part.name or '_'}"),
+    Spelling(VariadicPattern, _write_several),
     Spelling(AbsentPattern, lambda _part, _spell: "None"),
     Spelling(ConstantPattern, _write_constant, {"const": _read_const, "is_value": _read_value}),
     Spelling(
