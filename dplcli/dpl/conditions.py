@@ -12,6 +12,7 @@ import math
 import operator
 import re
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from enum import IntEnum
@@ -44,17 +45,17 @@ from dplcli.shapes.rules import reshaped
 from dplcli.shapes.terms import Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from typing import NoReturn
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Node, TensorType
+    from dplcli.ir import Attribute, Node, TensorType
     from dplcli.shapes.rules import Dims
 
-    Bound: TypeAlias = Value | tuple[Value, ...] | str
-    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | None"
+    Bound: TypeAlias = Value | tuple[Value, ...] | str | Mapping[str, Attribute]
+    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | SeveralAttributes | None"
     Code: TypeAlias = "Callable[[Mapping[str, Facts], _Course], object]"
     from dplcli.shapes.terms import Number
 
@@ -234,6 +235,35 @@ class AttributeFacts:
             allow_for(attribute.value.size)
             return attribute.value.numpy()
         return attribute.value
+
+
+class SeveralAttributes:
+    """What ``**attrs`` is bound to: equal to another if both nodes state the same.
+
+    A tensor equals itself alone.
+    """
+
+    def __init__(self, attributes: Mapping[str, Attribute]) -> None:
+        self._values = {name: (each.kind, each.value) for name, each in attributes.items()}
+        self._is_given = any(each.ref for each in attributes.values())
+
+    def __eq__(self, other: object) -> bool:
+        """Compare names and values.
+
+        Raises:
+            UnknownFactError: A function's caller gives some.
+        """
+        if not isinstance(other, SeveralAttributes):
+            return False
+        if self._is_given or other._is_given:
+            raise UnknownFactError("a caller gives an attribute")
+        return self._values == other._values
+
+    __hash__ = None  # type: ignore[assignment]  # it is compared only
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._values)
 
 
 class ValueFacts:
@@ -1984,6 +2014,8 @@ class Expression:
                 facts[name] = [ValueFacts(value) for value in bound]
             elif isinstance(bound, str):
                 facts[name] = bound
+            elif isinstance(bound, Mapping):
+                facts[name] = SeveralAttributes(bound)
             elif name not in self._parts.needed:
                 facts[name] = None
         return facts

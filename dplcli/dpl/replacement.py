@@ -1126,7 +1126,7 @@ class _Caller:
         self.match = match
         self.builder = builder
         self.output_counts = output_counts
-        self.bound: Mapping[str, Value | tuple[Value, ...] | str] = match.bound
+        self.bound = match.bound
         if match.operators:
             self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
         self.made: dict[NodeCall, DraftNode] = {}

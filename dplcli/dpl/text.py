@@ -1257,6 +1257,12 @@ def _write_edge(part: EdgePattern | UnusedPattern, spell: Spell) -> str:
 def _read_repeat(reader: PatternReader, node: ast.Call) -> DFPattern:
     if len(node.args) < 2:  # noqa: PLR2004  # operator and base
         raise wrong(node, "write repeat(Cast, x, min=0, max=8)")
+    first = node.args[0]
+    is_node = isinstance(first, ast.Call) and ast.unparse(first.func) not in {"op", "call"}
+    if is_node or (isinstance(first, ast.Name) and first.id in reader.assigned):
+        of = first.func if isinstance(first, ast.Call) else None
+        hint = f"repeat({ast.unparse(of or ast.Name('Relu'))}, x) is a chain of such nodes"
+        raise wrong(first, f"{ast.unparse(first)!r} is no operator, of which a chain is made", hint)
     own = {k.arg: read_number(k.value) for k in node.keywords if k.arg in {"min", "max"}}
     others = [keyword for keyword in node.keywords if keyword.arg not in own]
     inner = ast.copy_location(ast.Call(node.func, node.args[2:], others), node)
