@@ -17,6 +17,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache, wraps
+from itertools import combinations, starmap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -2142,8 +2143,8 @@ class Condition(Expression):
             return None
         values = [bindings.get(name) for name in self._parts.used]
         types = [value.known_type() for value in values if isinstance(value, Value)]
-        if self.calls(_PROVED) and not all(map(is_exact, types)):
-            return Unmet(f"{self.text!r} is not proved to hold")  # sizes may be equal all the same
+        if self.calls(_PROVED) and any(starmap(_may_be_alike, combinations(types, 2))):
+            return Unmet(f"{self.text!r} is not proved to hold")
         return Unmet(f"{self.text!r} does not hold")
 
     def facts_of(self, bindings: Mapping[str, Bound]) -> list[str]:
@@ -2180,6 +2181,18 @@ class Condition(Expression):
             tree = without(self._parts.tree, absent)
             self._shorter[absent] = None if tree is None else self._compile(tree)
         return self._shorter[absent]
+
+
+def _may_be_alike(one: TensorType | None, other: TensorType | None) -> bool:
+    """Tell whether types have shapes that may be equal though that is not known."""
+    shapes = [None if kind is None else kind.shape for kind in (one, other)]
+    if None in shapes or (is_exact(one) and is_exact(other)):
+        return False
+    first, second = shapes
+    assert first is not None  # noqa: S101  # as was asked
+    assert second is not None  # noqa: S101
+    differing = (type(a) is type(b) is int and a != b for a, b in zip(first, second, strict=False))
+    return len(first) == len(second) and not any(differing)
 
 
 _MOST_NUMBERS = 4

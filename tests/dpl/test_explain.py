@@ -185,11 +185,19 @@ def test_what_is_said_of_shapes_and_denials(pattern: str, expected: str, found: 
     assert found in mismatch.found
 
 
-def test_a_size_that_is_not_proved_equal_is_not_said_to_differ() -> None:
-    """``dims`` are equal if that is proved; numbers that differ do differ."""
-    text = """g (float[N] a, float[M] b, float[3] c) => (float[K] o, float[L] q) {
-        x = Relu (a) y = Neg (b) z = Exp (c)
-        o = Concat <axis = 0> (x, y) q = Concat <axis = 0> (z, c) }"""
-    refused = selected(rule("Concat(x, y, axis=0)", "dims(x) == [7]", "dims(x) == dims(y)"), text)
-    reasons = [item.reason for item in refused.refused]
-    assert reasons == ["'dims(x) == [7]' does not hold", "'dims(x) == [7]' is not proved to hold"]
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("dims(x) == dims(y)", "is not proved to hold"),
+        ("same_shape(x, y)", "is not proved to hold"),
+        ("dims(x) == [7]", "does not hold"),
+        ("dims(x) == dims(z)", "does not hold"),
+        ("x.rank == 2", "does not hold"),
+    ],
+)
+def test_a_size_that_is_not_proved_equal_is_not_said_to_differ(condition: str, said: str) -> None:
+    """Shapes of other ranks, and numbers, do differ."""
+    text = """g (float[N] a, float[M] b, float[M, 3] c) => (float[K] o) {
+        p = Relu (a) q = Neg (b) r = Flatten (c) o = own.F (p, q, r) }"""
+    refused = selected(rule("own.F(x, y, z)", condition), text)
+    assert [item.reason for item in refused.refused] == [f"{condition!r} {said}"]
