@@ -942,8 +942,8 @@ class PatternReader(TextReader[DFPattern]):
     def _op_of_kind(self, node: ast.Call) -> OpPattern:
         _refuse_repetition(node)
         named = {keyword.arg: keyword.value for keyword in node.keywords}
-        if len(node.args) == 1 and not set(named) - {"domain"}:
-            return self._op_of_domain(read_text(node.args[0]), named.get("domain"), node)
+        if len(node.args) == 1 and named.keys() == {"domain"}:
+            return self._op_of_domain(read_text(node.args[0]), named["domain"], node)
         if node.args or set(named) - {"kind"}:
             usage = 'write op(), op(kind="elementwise") or op("Gelu", domain=any)'
             raise wrong(node, usage)
@@ -953,17 +953,16 @@ class PatternReader(TextReader[DFPattern]):
         except ValueError as error:
             raise wrong(node, str(error)) from error
 
-    def _op_of_domain(self, op_type: str, domain: ast.expr | None, node: ast.Call) -> OpPattern:
+    def _op_of_domain(self, op_type: str, domain: ast.expr, node: ast.Call) -> OpPattern:
         """Read ``op("Gelu", domain=any)``, or an operator of a domain that is no dotted name."""
-        is_any = isinstance(domain, ast.Name) and domain.id == "any"
-        if not is_any:
-            of = canonical_domain("" if domain is None else read_text(domain))
-            known = self.schemas.op_types(of)
-            if known and op_type not in known:
-                hint = did_you_mean(op_type, sorted(known))
-                raise wrong(node, f"unknown operator {op_type!r}", hint)
-            return pattern.is_op(op_type, of)
-        return pattern.is_op(op_type, pattern.ANY_DOMAIN)
+        if isinstance(domain, ast.Name) and domain.id == "any":
+            return pattern.is_op(op_type, pattern.ANY_DOMAIN)
+        of = canonical_domain(read_text(domain))
+        known = self.schemas.op_types(of)
+        if known and op_type not in known:
+            hint = did_you_mean(op_type, sorted(known))
+            raise wrong(node, f"unknown operator {op_type!r}", hint)
+        return pattern.is_op(op_type, of)
 
     def _function(self, node: ast.Call) -> OpPattern:
         usage = 'write function([a, b], body) or function(..., body, metadata={"Composite": "f"})'

@@ -763,7 +763,7 @@ def test_a_row_of_relus_is_one() -> None:
     [
         ('op("Gelu", domain=any)(x)', ["m", "n", "r"]),
         ('op("Gelu", domain="com.microsoft")(x)', ["n"]),
-        ('op("Gelu")(x)', ["m"]),
+        ('op("Gelu", domain="ai.onnx")(x)', ["m"]),
         ('(op("Gelu", domain=any) | Relu)(x)', ["m", "n", "r", "s"]),
         ('op("Gelu", domain=any)(op("Gelu", domain=any)(x))', ["n", "r"]),
         ('f = op("Gelu", domain=any)\nf(f(x))', []),
@@ -783,7 +783,12 @@ def test_an_operator_of_any_domain(pattern: str, roots: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('op("Geluu")(x)', "unknown operator 'Geluu'"), ("op(Gelu, domain=any)(x)", "in quotes")],
+    [
+        ('op("Geluu", domain="com.microsoft")(x)', "unknown operator 'Geluu'"),
+        ("op(Gelu, domain=any)(x)", "in quotes"),
+        ('op("Gelu", domain=all)(x)', "in quotes"),
+        ('op("Gelu")(x)', "domain=any"),
+    ],
 )
 def test_what_is_no_operator_of_a_domain(text: str, message: str) -> None:
     """A name that the domain does not have, where all are known."""
