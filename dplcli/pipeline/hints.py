@@ -84,7 +84,7 @@ def hints_on_matches(
         lambda: (
             ""
             if is_prepared
-            else _on_sums(path, model.sums, left_with, total - inside, "unmatched")
+            else _on_sums(path, model, left_with, total - inside, "unmatched")
         ),
         lambda: "" if is_prepared else _on_opset(path, model, rules, f"{raising} --opset"),
         lambda: _on_ranks(refused),
@@ -113,15 +113,15 @@ def hints_on_rewrite(
     """
     if max(nodes) > _MOST_NODES:
         return ()
-    sums = load().sums
+    original = load()
 
     def left_with(more: Sums) -> int:
-        model = assuming(load(), {**sums, **more})
+        model = assuming(load(), {**original.sums, **more})
         _rewritten(model, rules)
         return _count(model)
 
     return _said(
-        lambda: _on_sums(path, sums, left_with, nodes[0], "left"),
+        lambda: _on_sums(path, original, left_with, nodes[0], "left"),
         lambda: _on_opset(path, load(), rules, "--opset"),
         lambda: _on_ranks(done.refused),
         lambda: _on_applications(load(), rules, done.counts),
@@ -145,27 +145,27 @@ def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
 
 
 def _on_sums(
-    path: Path, known: Sums, left_with: Callable[[Sums], int], left: int, word: str
+    path: Path, model: Model, left_with: Callable[[Sums], int], left: int, word: str
 ) -> str:
     """Say what is to be said of sizes that have to fit together for more to match.
 
     Args:
         path: The file of the model.
-        known: What is said of sizes already.
+        model: The model, with what is said of sizes already.
         left_with: Returns how many nodes are left if more is said.
         left: How many nodes are left now.
         word: What they are.
     """
+    kinds = (value.declared_type for value in model.graph.inputs)
+    named = {d for kind in kinds if kind is not None for d in kind.shape or () if type(d) is str}
+    if len(named) < 2:  # noqa: PLR2004  # one is the sum of nothing
+        return ""
     from dplcli.verify.inputs.relations import SizeTerms  # noqa: PLC0415  # few models have any
     from dplcli.verify.model import Dataflow, input_ports, read_model  # noqa: PLC0415
 
-    proto = read_model(path)
-    named = [d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim]
-    if len({*named} - {""}) < 2:  # noqa: PLR2004  # one is the sum of nothing
-        return ""
-    flow = Dataflow(proto)
+    flow = Dataflow(read_model(path))
     related = SizeTerms(flow, input_ports(flow.model.graph)).related()
-    sums = {name: parts for name, parts in related.items() if name not in known}
+    sums = {name: parts for name, parts in related.items() if name not in model.sums}
     if not 0 < len(sums) <= _MOST_NAMED or (then := left_with(sums)) >= left:
         return ""
     for name in [*sums]:
