@@ -82,9 +82,7 @@ def hints_on_matches(
 
     return _said(
         lambda: (
-            ""
-            if is_prepared
-            else _on_sums(path, model, left_with, total - inside, "unmatched")
+            "" if is_prepared else _on_sums(path, model, left_with, total - inside, "unmatched")
         ),
         lambda: "" if is_prepared else _on_opset(path, model, rules, f"{raising} --opset"),
         lambda: _on_ranks(refused),
