@@ -109,6 +109,11 @@ class CatalogError(PatternError):
 
     mistakes: tuple["CatalogError", ...] = ()
 
+    @property
+    def text(self) -> str:
+        """The message, and below it the hint."""
+        return f"{self.message}\n    {self.hint}" if self.hint else self.message
+
     @classmethod
     def of(cls, mistakes: Iterable["CatalogError"]) -> "CatalogError":
         """Make one error of the mistakes of one or more catalogues.
@@ -124,7 +129,7 @@ class CatalogError(PatternError):
         if len(kept) == 1:
             return kept[0]
         said = kept[:MOST_MISTAKES]
-        texts = [f"{one.message}\n    {one.hint}" if one.hint else one.message for one in said]
+        texts = [one.text for one in said]
         if len(said) < len(kept):
             texts.append(f"… and {len(kept) - len(said):,} more")
         error = cls("\n".join([counted(len(kept), "mistake"), *texts]))

@@ -382,11 +382,11 @@ def _named(
 
 
 def _size(text: str) -> int | tuple[int, ...] | str:
-    """Read the size of a dimension, a whole shape, or a sum of sizes."""
+    """Read the size of a dimension, a whole shape, or what a dimension always is."""
     parts = text.split("x")
     if all(map(_is_number, parts)):
         return tuple(map(int, parts)) if len(parts) > 1 else int(text)
-    if "+" not in text:
+    if not any(map(str.isalpha, text)):
         raise ValueError(text)
     return text
 
@@ -544,7 +544,8 @@ class InputSettings(BaseSettings, group=_FED):
             module:function or FILE.py:function, which takes a seed and returns a dict
             (--allow-code). Inputs that it leaves out are made up.
         shape: Size of a symbolic dimension, or of INPUT:AXIS; a whole shape, INPUT=1x3x224x224; or
-            what a dimension always is, total=past+sequence, on which rules may rely. Repeatable.
+            what a dimension always is, total=past+sequence or keys=values, on which rules may rely.
+            Repeatable.
         range: Draw an input from this range, both ends included. Repeatable.
     """
 
@@ -1005,7 +1006,17 @@ class ExtractSettings(BaseSettings, group="The part"):
 # Jobs that look at models.
 
 
-class MatchSettings(RuleSettings, ExpectSettings, PolicySettings, HintSettings):
+class AssumedSettings(BaseSettings, group=RULES):
+    """What rules may rely on.
+
+    Attributes:
+        shape: What a dimension always is: another one, or a sum, total=past+sequence. Repeatable.
+    """
+
+    shape: Sizes = option(default={}, metavar="DIM=SUM", read=_read_sizes)
+
+
+class MatchSettings(RuleSettings, AssumedSettings, ExpectSettings, PolicySettings, HintSettings):
     """Where rules match.
 
     Attributes:
@@ -1015,7 +1026,7 @@ class MatchSettings(RuleSettings, ExpectSettings, PolicySettings, HintSettings):
     progress: Progress = keyword(default=None)
 
 
-class ExplainSettings(RuleSettings, PolicySettings, group=RULES):
+class ExplainSettings(RuleSettings, AssumedSettings, PolicySettings, group=RULES):
     """Why rules match where they do, and not elsewhere.
 
     Attributes:

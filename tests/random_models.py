@@ -230,7 +230,7 @@ def random_rules(draw: st.DrawFn, found: Sequence[RandomGraph]) -> list[RewriteR
     return rules
 
 
-RICH = ("not", "edge", "optional", "shape", "unordered", "outputs", "repeat", "region")
+RICH = ("not", "edge", "optional", "shape", "unordered", "outputs", "repeat", "region", "unread")
 
 
 @st.composite

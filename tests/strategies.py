@@ -379,7 +379,10 @@ OPERANDS = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Concat"), 2),
     "Sum": 3,
 }
-FEATURES = ("not", "repeat", "edge", "optional", "kind", "shape", "unordered", "outputs", "region")
+FEATURES = (
+    *("not", "repeat", "edge", "optional", "kind", "shape", "unordered", "outputs", "region"),
+    *("unread", "each"),
+)
 """What a rich pattern may use besides calls, names, alternatives and conjunctions."""
 
 
@@ -505,6 +508,7 @@ def spell_rich(term: Term) -> str:
     * ``("or", p, q)``, ``("and", p, q)``, ``("not", p)``, ``("optional", op, p, args)``
     * ``("repeat", op, base, args, least, most)``
     * ``("edge", producer, consumer, only, index)``
+    * ``("unread", p, consumer, index)``, ``("each", p)`` as an argument
     * ``("shape", p, dim)``, ``("same", p, other)``
     * ``("region", parent, path, child)``
     """
@@ -522,6 +526,8 @@ def spell_rich(term: Term) -> str:
         "optional": lambda op, *args: f"optional({op})({', '.join(map(spell_rich, args))})",
         "repeat": _spell_repeat,
         "edge": _spell_edge,
+        "unread": _spell_unread,
+        "each": lambda p: f"*_.each({spell_rich(p)})",
         "shape": lambda p, dim: f"{spell_rich(p)}.has_shape({dim})",
         "same": lambda p, q: f"same_shape({spell_rich(p)}, {spell_rich(q)})",
         "region": lambda *parts: f"dominates({', '.join(map(spell_rich, parts))})",
@@ -552,6 +558,11 @@ def _spell_edge(producer: Term, consumer: Term, only: object, index: int | None)
         return f"({spell_rich(producer)} {sign} {spell_rich(consumer)})"
     word = "only_used_by" if only else "used_by"
     return f"{spell_rich(producer)}.{word}({spell_rich(consumer)}, {index})"
+
+
+def _spell_unread(value: Term, consumer: Term, index: int | None) -> str:
+    slot = "" if index is None else f", {index}"
+    return f"{spell_rich(value)}.not_used_by({spell_rich(consumer)}{slot})"
 
 
 class _Drawer:
@@ -626,6 +637,17 @@ class _Drawer:
             ops = (f'op(kind="{kind}")' if kind and not self.has_identity else "op()",)
         alpha = made.alpha if made.op == "LeakyRelu" and ops == ("LeakyRelu",) else 0.0
         args = tuple(self.term(read, depth - 1) for read in reads)
+        if made.op in {"Concat", "Sum"} and ops == (made.op,) and "each" in self.features:
+            start = self.draw(st.integers(0, len(args)))
+            stop = self.draw(st.integers(start, len(args)))
+            self.hidden += 1
+            read = self.draw(st.sampled_from(made.reads))
+            above = self.graph.producer(self.graph.origin(read))
+            each = self.leaf(read) if above is None or self.chance(3) else self.call(above, 1)
+            if "not" in self.features and self.chance(3):
+                each = ("and", each, ("not", self.call(self.any_node(), 1)))
+            self.hidden -= 1
+            args, rest, unordered = (*args[:start], ("each", each), *args[stop:]), False, False
         return ("call", ops, args, rest, unordered and bool(args), alpha)
 
     @property
@@ -641,6 +663,11 @@ class _Drawer:
                 inner = self.term(value, depth - 1) if deeper else self.call(self.any_node(), 1)
             denied: Term = ("not", inner)
             return denied if self.chance(3) else ("and", term, denied)
+        if "unread" in self.features and self.chance(4):
+            readers = [n for n in self.graph.nodes if value in n.reads]
+            reader = self.draw(st.sampled_from(readers)) if readers else self.any_node()
+            consumer = ("any",) if self.chance(5) else self.call(reader, 1)
+            return ("unread", term, consumer, self.draw(st.sampled_from((None, None, 0, 1))))
         if "shape" in self.features and self.chance(4):
             dim = self.draw(st.sampled_from(("n", "n", "m", self.graph.width(value))))
             if self.hidden:

@@ -48,7 +48,13 @@ from dplcli.dpl.replacement import (
     parse_replacement,
 )
 from dplcli.dpl.rule import Example, PatternRule
-from dplcli.dpl.text import bound_names, captures_of, check_roots, read_pattern
+from dplcli.dpl.text import (
+    attribute_names,
+    bound_names,
+    captures_of,
+    check_roots,
+    read_pattern,
+)
 from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean
 from dplcli.files import exists, resolved
 from dplcli.ir import Attribute, Tensor
@@ -322,7 +328,8 @@ class RuleMaker:
         with mistakes.gathered():
             where = self._checked(place, pattern, where)
         with mistakes.gathered():
-            replacement = self._becoming(place, entry, pattern)
+            compared = frozenset().union(*(condition.names for condition in where))
+            replacement = self._becoming(place, entry, pattern, compared)
         mistakes.check()
         try:
             return RewriteRule(
@@ -361,7 +368,7 @@ class RuleMaker:
         }
 
     def _becoming(
-        self, place: RuleEntry, entry: RewriteItem, pattern: DFPattern
+        self, place: RuleEntry, entry: RewriteItem, pattern: DFPattern, compared: frozenset[str]
     ) -> RewriteFunction:
         """Return the replacement as a function: parsed, or found by its name."""
         if entry.function is not None:
@@ -370,7 +377,7 @@ class RuleMaker:
         try:
             replacement = parse_replacement(entry.replacement or "", pattern, self.schemas)
             key = "pattern"
-            check_attributes(pattern, replacement.carried)
+            check_attributes(pattern, replacement.carried | compared)
         except PatternSyntaxError as error:
             raise place.error_in_text(error, (key,)) from error
         return replacement
@@ -393,6 +400,7 @@ class RuleMaker:
         """Read the pattern and the conditions over its names."""
         mistakes = Mistakes()
         names: frozenset[str] | None = None
+        attributes = frozenset[str]()
         captures: dict[str, str] = {}
         with mistakes.gathered():
             try:
@@ -400,6 +408,7 @@ class RuleMaker:
                 if isinstance(entry, PatternItem) or entry.function is None:
                     check_roots(pattern)
                 names, captures = bound_names(pattern), captures_of(pattern)
+                attributes = attribute_names(pattern)
             except PatternSyntaxError as error:
                 raise place.error_in_text(error, ("pattern",)) from error
         conditions = []
@@ -408,7 +417,7 @@ class RuleMaker:
                 try:
                     condition = Condition(text, captures)
                     if names is not None:
-                        condition.check_names(names)
+                        condition.check_names(names | attributes)
                 except PatternSyntaxError as error:
                     raise place.error_in_text(error, ("where", number)) from error
                 conditions.append(condition)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.dpl.pattern import (
+    ANY_DOMAIN,
+    STANDARD_DOMAIN,
     WAIVED,
     AbsentPattern,
     AndPattern,
@@ -263,7 +265,10 @@ class VariantSketch:
                 word = arg.name or f"more_{len(self.leaves)}"
                 names = [f"{word}_{n}" for n in range(self.taken.get(id(arg), 1))]
                 self.ways.add(f"*{arg.name or '_'} {'full' if names else 'empty'}")
-                arguments += [self._leaf(name, is_constant=False) for name in names]
+                arguments += [
+                    self._leaf(name, is_constant=False) if each is None else self._make(each)
+                    for name, each in zip(names, [arg.element] * len(names), strict=True)
+                ]
             else:
                 arguments.append(self.value(arg))
         return arguments
@@ -281,6 +286,8 @@ class VariantSketch:
         if part.bodies or not isinstance(choice, OpName):
             raise NoInstanceError("calls of functions and bodies of nodes are not made up")
         op_type, domain = choice.op_type, choice.domain
+        if domain == ANY_DOMAIN and op_type in self.schemas.op_types(STANDARD_DOMAIN):
+            domain = STANDARD_DOMAIN
         if domain and not self.schemas.versions(op_type, domain):
             raise NoInstanceError(f"nothing is known of {domain}.{op_type}")
         stated = self._read_by_name(op_type, part, args)

@@ -571,7 +571,9 @@ class RuleEntry(NamedTuple):
         for each in (error, *error.further):
             source, line, column = self._position(each.line, each.column, where)
             message = f"{self.label}: {each.message}"
-            mistakes.append(source.error_at(message, line, column, each.hint))
+            is_cut = where[0] == "where" and "is not an expression" in each.message
+            hint = each.hint or (source.quoting_hint(line) if is_cut else None)
+            mistakes.append(source.error_at(message, line, column, hint))
         return CatalogError.of(mistakes)
 
     def place_in_text(self, line: int, column: int, where: Where) -> str:

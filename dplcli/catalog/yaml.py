@@ -322,6 +322,30 @@ _SHOWN = 160
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
 
+_ENTRY = re.compile(r"(?P<key>\s*(?:- )*(?:[\w-]+:\s+)?)(?P<text>.*?)\s*$")
+_BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+
+
+def _items(text: str) -> list[str]:
+    """Divide a list at the commas outside of brackets and quotes."""
+    items, depth, quote = [""], 0, ""
+    for letter in text:
+        depth += 0 if quote else _BRACKETS.get(letter, 0)
+        if letter == quote or (not quote and letter in "\"'"):
+            quote = "" if quote else letter
+        if letter == "," and not depth and not quote:
+            items.append("")
+        else:
+            items[-1] += letter
+    return [item.strip() for item in items]
+
+
+def _quoted(item: str) -> str:
+    """Put a text in quotes, unless it is."""
+    is_quoted = re.fullmatch(r"\"[^\"]*\"|'[^']*'", item)
+    return item if is_quoted else "'" + item.replace("'", "''") + "'"
+
+
 class YamlSource:
     """A YAML file, read.
 
@@ -355,8 +379,8 @@ class YamlSource:
         except MarkedYAMLError as error:
             mark = error.problem_mark
             line, column = (mark.line, mark.column) if mark else (0, 0)
-            problem = error.problem or "malformed"
-            raise self.error_at(f"not valid YAML: {problem}", line, column) from error
+            problem = f"not valid YAML: {error.problem or 'malformed'}"
+            raise self.error_at(problem, line, column, self.quoting_hint(line)) from error
         except Exception as error:  # the library does not foresee every text
             reason = " ".join(str(error).split())
             raise CatalogError(f"{self.label}: not valid YAML: {reason}") from error
@@ -364,6 +388,32 @@ class YamlSource:
             hint = f"it starts with a line: {first_line}"
             raise CatalogError(f"{self.label}: is not a {kind}", hint=hint)
         self.data: dict[Any, Any] = data
+
+    def quoting_hint(self, number: int) -> str | None:
+        """Return how a line is to be quoted, if brackets, commas or signs in it mean YAML to YAML.
+
+        Only what makes the file another one, and lets the line be read, is returned.
+
+        Args:
+            number: The 0-based line.
+        """
+        line = self.lines[number] if number < len(self.lines) else ""
+        parts = _ENTRY.match(line)
+        if parts is None or not parts["text"]:
+            return None
+        text = parts["text"]
+        is_list = text.startswith("[") and text.endswith("]")
+        for quoted in ([f"[{', '.join(map(_quoted, _items(text[1:-1])))}]"] if is_list else []) + [
+            _quoted(text)
+        ]:
+            lines = [*self.lines[:number], f"{parts['key']}{quoted}", *self.lines[number + 1 :]]
+            try:
+                data = _parse("\n".join(lines))[0]
+            except (_FaultError, MarkedYAMLError):
+                continue
+            if data != getattr(self, "data", None):
+                return f"put it in quotes: {quoted}"
+        return None
 
     def line(self, where: KeyPath) -> int:
         """Return the 1-based line at which the item at *where* stands."""

@@ -20,9 +20,9 @@ from dplcli.batch import done
 from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_models
 from dplcli.cli import options
 from dplcli.cli.main import EXIT_NO, code_of_interrupt, command_named, said_of
-from dplcli.cli.printing import say
+from dplcli.cli.printing import complain, say
 from dplcli.docstrings import docstring
-from dplcli.errors import UsageError, counted
+from dplcli.errors import MOST_MISTAKES, CatalogError, UsageError, counted
 from dplcli.files import remove_stale
 from dplcli.outcomes import ModelAnswer
 from dplcli.settings import BaseSettings, BatchSettings
@@ -230,7 +230,9 @@ def failed_answer(label: str, error: Exception) -> ModelAnswer:
     message, hint = said_of(error)
     if hint is not None and "--debug" in hint:
         hint = "this is a bug in dpl; run dpl --debug for this model alone to have a traceback"
-    return ModelAnswer(label=label, status="error", messages=(message,), hint=hint or "")
+    mistakes = error.mistakes[:MOST_MISTAKES] if isinstance(error, CatalogError) else ()
+    messages = tuple(mistake.text for mistake in mistakes) or (message,)
+    return ModelAnswer(label=label, status="error", messages=messages, hint=hint or "")
 
 
 # All of them.
@@ -517,10 +519,11 @@ def conclude(printing: Printing, command: str, answers: Sequence[ModelAnswer]) -
     for answer in answers:
         count = times.pop(tuple(answer.messages), 0) if answer.status == "error" else 1
         prefix = "error: " if answer.status == "error" else ""
-        alike = [f"{line} ({count} models)" for line in answer.messages]
+        parts = [line.partition("\n") for line in answer.messages]
+        alike = [f"{first} ({count} models){end}{rest}" for first, end, rest in parts]
         if answer.status != "yes" and count:
             for line in alike if count > 1 else complaints(answer):
-                say(f"dpl: {prefix}{line}", err=True)
+                complain(f"{prefix}{line}")
     for hint in dict.fromkeys(answer.hint for answer in answers if answer.hint):
         say(f"dpl: hint: {hint}", err=True)
     statuses = {answer.status for answer in answers}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import sys
 import traceback
@@ -16,9 +15,8 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
-from dplcli.cli.printing import guarded, say, write
+from dplcli.cli.printing import complain, guarded, say, write
 from dplcli.errors import MOST_MISTAKES, CatalogError, DplError, shortened
-from dplcli.escaping import one_line
 from dplcli.version import __version__
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ EXIT_INTERRUPTED = 130
 """What shells and make take for Ctrl-C, and stop at: 128 and the number of the signal."""
 
 _STDERR = 2
-_EXCERPT = re.compile(r"\n(?= {4})")
 
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
@@ -226,17 +223,11 @@ def _discard(stream: TextIO) -> None:
 
 
 def _report(message: str, hint: str | None) -> int:
-    """Print a message and the indented excerpt below it.
-
-    Tabs stay in the excerpt, since its last line points at a column of the line above.
-    """
+    """Say what is wrong, and what to do about it."""
     if "--debug" in sys.argv[1:2] and sys.exc_info()[0] is not None:
         traceback.print_exc()
     for text in (f"error: {message}", *([f"hint: {hint}"] if hint else [])):
-        first, *excerpt = _EXCERPT.split(f"dpl: {text}")
-        say(first, err=True)
-        for line in excerpt:
-            write("\t".join(one_line(part, None) for part in line.split("\t")) + "\n", err=True)
+        complain(text)
     return EXIT_COULD_NOT
 
 

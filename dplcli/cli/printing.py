@@ -9,6 +9,7 @@ more: what is one line, and what is a table. Only styles of dpl's own, and its s
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -72,6 +73,20 @@ def guarded() -> Iterator[None]:
 def say(line: str = "", *, err: bool = False) -> None:
     """Print one line, whatever it holds; names of any length lose their middle."""
     write(f"{shortened(one_line(line, None))}\n", err=err)
+
+
+_EXCERPT = re.compile(r"\n(?= {4})")
+
+
+def complain(text: str) -> None:
+    """Print a message and the indented excerpt below it to standard error.
+
+    Tabs stay in the excerpt, since its last line points at a column of the line above.
+    """
+    first, *excerpt = _EXCERPT.split(f"dpl: {text}")
+    say(first, err=True)
+    for line in excerpt:
+        write("\t".join(one_line(part, None) for part in line.split("\t")) + "\n", err=True)
 
 
 def write(text: str, *, err: bool = False) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.conditions import Condition
     from dplcli.dpl.matcher import Matcher, StepBudgetExceededError
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction, RewriteRule
     from dplcli.dpl.rule import Example, Match, PatternRule, Rejection
 else:
     __getattr__ = lazy(__name__)
@@ -35,10 +35,13 @@ __all__ = [
     "Condition",
     "DFPattern",
     "Example",
+    "GraphBuilder",
     "Match",
     "Matcher",
+    "Operand",
     "PatternRule",
     "Rejection",
+    "RewriteFunction",
     "RewriteRule",
     "StepBudgetExceededError",
     "absent",

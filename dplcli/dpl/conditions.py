@@ -12,10 +12,12 @@ import math
 import operator
 import re
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache, wraps
+from itertools import combinations, starmap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -44,17 +46,17 @@ from dplcli.shapes.rules import reshaped
 from dplcli.shapes.terms import Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from typing import NoReturn
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Node, TensorType
+    from dplcli.ir import Attribute, Node, TensorType
     from dplcli.shapes.rules import Dims
 
-    Bound: TypeAlias = Value | tuple[Value, ...] | str
-    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | None"
+    Bound: TypeAlias = Value | tuple[Value, ...] | str | Mapping[str, Attribute]
+    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | SeveralAttributes | None"
     Code: TypeAlias = "Callable[[Mapping[str, Facts], _Course], object]"
     from dplcli.shapes.terms import Number
 
@@ -234,6 +236,35 @@ class AttributeFacts:
             allow_for(attribute.value.size)
             return attribute.value.numpy()
         return attribute.value
+
+
+class SeveralAttributes:
+    """What ``**attrs`` is bound to: equal to another if both nodes state the same.
+
+    A tensor equals itself alone.
+    """
+
+    def __init__(self, attributes: Mapping[str, Attribute]) -> None:
+        self._values = {name: (each.kind, each.value) for name, each in attributes.items()}
+        self._is_given = any(each.ref for each in attributes.values())
+
+    def __eq__(self, other: object) -> bool:
+        """Compare names and values.
+
+        Raises:
+            UnknownFactError: A function's caller gives some.
+        """
+        if not isinstance(other, SeveralAttributes):
+            return False
+        if self._is_given or other._is_given:
+            raise UnknownFactError("a caller gives an attribute")
+        return self._values == other._values
+
+    __hash__ = None  # type: ignore[assignment]  # it is compared only
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._values)
 
 
 class ValueFacts:
@@ -1221,10 +1252,19 @@ VALUE_OR = "value_or"
 
 FUNCTION_NAMES = (*FUNCTIONS, VALUE_OR)
 
+_VALUES_FIRST = {
+    **{function.__name__: 1 for function in (*_OF_ONE_VALUE, dims)},
+    **{function.__name__: 2 for function in _OF_TWO_VALUES},
+}
+"""How many arguments of a function are captured values, from the first on."""
+
 _QUIET = frozenset(
     {"prod", "len", "all", "any", "dims", "per_channel", "broadcasts_to", "same_shape", "is_static"}
 )
 """Functions that do no arithmetic on data."""
+
+_PROVED = frozenset({"dims", "same_shape", "broadcasts_to"})
+"""The functions that compare sizes, which may be equal though nothing proves it."""
 
 SHAPE_FUNCTIONS = frozenset({"dims", "is_static", "keeps_order", "reshape_target"})
 """The functions that ask what the nodes above a value say of sizes."""
@@ -1485,7 +1525,7 @@ def _checked(tree: ast.expr, captures: tuple[tuple[str, str], ...]) -> _Parts:
         tree = _Spelling({name: its for name, its in captures if name not in local}).visit(tree)
     nodes = list(ast.walk(tree))
     for node in nodes:
-        _check_form(node)
+        _check_form(node, dict(captures))
     local, names = _local_names(nodes), names_in(nodes)
     free = _free_names(tree) if local else set()
     for name in names:
@@ -1506,7 +1546,7 @@ def _checked(tree: ast.expr, captures: tuple[tuple[str, str], ...]) -> _Parts:
     )
 
 
-def _check_form(node: ast.AST) -> None:
+def _check_form(node: ast.AST, captures: Mapping[str, str]) -> None:
     """Refuse what is not in the language, so that it is never evaluated."""
     if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
         raise wrong(node, f"{ast.unparse(node)!r} is not allowed")
@@ -1515,7 +1555,7 @@ def _check_form(node: ast.AST) -> None:
     if any(sign is not None and not isinstance(sign, known) for sign in signs):
         raise wrong(node, f"{ast.unparse(node)!r} is not allowed")  # type: ignore[arg-type]  # it has an operator
     if isinstance(node, ast.Call):
-        _check_call(node)
+        _check_call(node, captures)
     if isinstance(node, ast.comprehension):
         odd = [part for part in ast.walk(node.target) if not isinstance(part, _IN_TARGETS)]
         if odd:
@@ -1523,24 +1563,53 @@ def _check_form(node: ast.AST) -> None:
     if isinstance(node, ast.Attribute):
         of_attributes = _is_attrs(node.value) and not _is_attrs(node.value.value)
         if node.attr.startswith("_") or not (of_attributes or node.attr in _FACTS):
-            raise wrong(
-                node,
-                f"asks for {node.attr!r}, which does not exist",
-                did_you_mean(node.attr, _FACTS),
-            )
+            hint = did_you_mean(node.attr, _FACTS)
+            if hint is None and isinstance(node.value, ast.Name):
+                hint = f"an attribute of its node is {node.value.id}.attrs.{node.attr}"
+            raise wrong(node, f"asks for {node.attr!r}, which does not exist", hint)
 
 
-def _check_call(node: ast.Call) -> None:
+def _check_call(node: ast.Call, captures: Mapping[str, str]) -> None:
     if not isinstance(node.func, ast.Name) or node.keywords:
         raise wrong(node, "only the listed functions may be called")
     if any(isinstance(arg, ast.Starred) for arg in node.args):
         raise wrong(node, "has *items outside a list", "write [*a, *b]")
-    if node.func.id not in FUNCTION_NAMES:
-        raise wrong(
-            node,
-            f"uses the function {node.func.id!r}, which does not exist",
-            did_you_mean(node.func.id, FUNCTION_NAMES),
-        )
+    name = node.func.id
+    if name not in FUNCTION_NAMES:
+        what = f"uses the function {name!r}, which does not exist"
+        raise wrong(node, what, did_you_mean(name, FUNCTION_NAMES))
+    count = _VALUES_FIRST.get(name, 0)
+    if len(node.args) < count:
+        raise wrong(node, f"gives {name} too few names of values: it takes {count}")
+    for arg in node.args[:count]:
+        if not isinstance(arg, (ast.Name, ast.Subscript, ast.IfExp)) or _asked_of(arg):
+            raise _no_value(node, name, arg, captures)
+
+
+def _asked_of(arg: ast.expr) -> bool:
+    """Tell whether *arg* is an item of a fact: ``x.shape[0]``."""
+    return isinstance(arg, ast.Subscript) and isinstance(arg.value, ast.Attribute)
+
+
+def _no_value(
+    node: ast.Call, name: str, arg: ast.expr, captures: Mapping[str, str]
+) -> PatternSyntaxError:
+    """Make the error for what is given to a function in place of a name of the pattern."""
+    said, other, hint = ast.unparse(arg), "", None
+    match arg:
+        case ast.Attribute(value=ast.Attribute(value=ast.Name(id=owner), attr="attrs"), attr=its):
+            said = owner if captures.get(owner) == its else said
+            other = ", which is an attribute,"
+            if name == is_close.__name__ and len(node.args) > 1:
+                hint = f"write abs({said} - {ast.unparse(node.args[1])}) < 1e-6"
+        case (
+            ast.Attribute(value=ast.Name(id=owner))
+            | ast.Subscript(value=ast.Attribute(value=ast.Name(id=owner)))
+        ):
+            hint = f"write {name}({owner}, …)" if len(node.args) > 1 else f"write {name}({owner})"
+        case _:
+            pass
+    return wrong(arg, f"gives {said}{other} to {name}, which takes a name of a value first", hint)
 
 
 _IN_TARGETS = (ast.Name, ast.Tuple, ast.List, ast.expr_context)
@@ -1946,6 +2015,8 @@ class Expression:
                 facts[name] = [ValueFacts(value) for value in bound]
             elif isinstance(bound, str):
                 facts[name] = bound
+            elif isinstance(bound, Mapping):
+                facts[name] = SeveralAttributes(bound)
             elif name not in self._parts.needed:
                 facts[name] = None
         return facts
@@ -2068,7 +2139,13 @@ class Condition(Expression):
             return Unmet(f"{self.text!r} is not known to hold: {error}", error.unranked)
         except UNANSWERABLE as error:
             return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
-        return None if holds else Unmet(f"{self.text!r} does not hold")
+        if holds:
+            return None
+        values = [bindings.get(name) for name in self._parts.used]
+        types = [value.known_type() for value in values if isinstance(value, Value)]
+        if self.calls(_PROVED) and any(starmap(_may_be_alike, combinations(types, 2))):
+            return Unmet(f"{self.text!r} is not proved to hold")
+        return Unmet(f"{self.text!r} does not hold")
 
     def facts_of(self, bindings: Mapping[str, Bound]) -> list[str]:
         """Say what it asks about, for a reader: attributes, numbers of uses, else types."""
@@ -2104,6 +2181,18 @@ class Condition(Expression):
             tree = without(self._parts.tree, absent)
             self._shorter[absent] = None if tree is None else self._compile(tree)
         return self._shorter[absent]
+
+
+def _may_be_alike(one: TensorType | None, other: TensorType | None) -> bool:
+    """Tell whether types have shapes that may be equal though that is not known."""
+    shapes = [None if kind is None else kind.shape for kind in (one, other)]
+    if None in shapes or (is_exact(one) and is_exact(other)):
+        return False
+    first, second = shapes
+    assert first is not None  # noqa: S101  # as was asked
+    assert second is not None  # noqa: S101
+    differing = (type(a) is type(b) is int and a != b for a, b in zip(first, second, strict=False))
+    return len(first) == len(second) and not any(differing)
 
 
 _MOST_NUMBERS = 4

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.dpl.conditions import UNANSWERABLE, Condition, in_plain_words, without
-from dplcli.dpl.expression import unknown_dtype
 from dplcli.dpl.pattern import (
     AndPattern,
     CallPattern,
@@ -23,6 +22,7 @@ from dplcli.dpl.pattern import (
     OutputPattern,
     SameShapePattern,
     TypedPattern,
+    unknown_dtype,
 )
 from dplcli.dpl.text import all_parts, hidden_parts, names_of, parts_at_value, visible_parts
 from dplcli.errors import did_you_mean

@@ -2,22 +2,33 @@
 
 To say why a pattern does not match at a node, the search runs again and reports every failure.
 An attempt is what the search has bound when a step fails; the attempt that got furthest is kept.
+Then it runs once more and goes on without the first step that fails, so that what is wrong with the
+largest part that fits is the reason, wherever that stands.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dplcli.dpl.matcher import (
     DEFAULT_BUDGET,
+    AbsentStep,
+    AnyStep,
     CallStep,
     Matcher,
     OpIndexes,
+    OutputStep,
     RepeatStep,
+    RestStep,
     SharedStep,
     StepBudgetExceededError,
+    StepFailure,
+    TypeStep,
+    ValueStep,
     describe,
 )
 from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
@@ -30,7 +41,7 @@ from dplcli.keys import keys
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.dpl.matcher import Ops, State, Step
+    from dplcli.dpl.matcher import Goals, Ops, State, Step
     from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import Match, Rejection, Rule
@@ -126,18 +137,16 @@ class Tracer:
 
     def trace(self, root: Node) -> MatchTrace:
         """Match at *root*, and report the attempt that got furthest."""
-        return self._report(self._attempt(root))
+        return self._report(self._forgiving(self._attempt(root)))
 
     def nearest(self, roots: Iterable[Node]) -> MatchTrace | None:
         """Report the attempt that matched most nodes where the pattern does not fit.
 
         The first of several; None if the pattern fits at all of *roots*.
         """
-        best: _Attempt | None = None
-        for root in roots:
-            attempt = self._attempt(root)
-            if not attempt.fits and (best is None or attempt.matched > best.matched):
-                best = attempt
+        missed = [attempt for attempt in map(self._attempt, roots) if not attempt.fits]
+        missed.sort(key=lambda attempt: -attempt.matched)
+        best = max(map(self._forgiving, missed[:_MOST_FORGIVEN]), key=_matched, default=None)
         return None if best is None else self._report(best)
 
     def _attempt(self, root: Node) -> _Attempt:
@@ -152,13 +161,22 @@ class Tracer:
             attempt.given_up = True
         return attempt
 
+    def _forgiving(self, attempt: _Attempt) -> _Attempt:
+        """Look for the largest part that fits but for one failure, which is the reason then."""
+        if not attempt.fits:
+            with suppress(StepBudgetExceededError):
+                for state in self.matcher.solutions(attempt.root, on_failure=attempt.forgive):
+                    if state.forgiven is not None:
+                        attempt.keep(state.forgiven, state, is_whole=True)
+        return attempt
+
     def _report(self, attempt: _Attempt) -> MatchTrace:
         root, mismatch, shown = attempt.root, None, None
         if not attempt.fits and attempt.step is not None:
             part, expected = attempt.step.pattern, attempt.expected
             chain = self._chain_of(part)
             if chain is not None:
-                number = self._links(chain, attempt.slots) + 1
+                number = self._links(chain, attempt.failed_with) + 1
                 least = f" of {chain.least} or more" if number <= chain.least else ""
                 word = "as" if part is chain.link else "in"
                 expected = f"{expected}, {word} node {number} of a chain{least}"
@@ -237,7 +255,7 @@ def _around(part: DFPattern, pattern: DFPattern) -> set[int]:
 
 
 class _Attempt:
-    """How far the pattern got at a node: to its end, or the failure that came latest.
+    """How far the pattern got at a node: to its end, or what is wrong with the largest part.
 
     Args:
         root: The node.
@@ -246,26 +264,56 @@ class _Attempt:
     def __init__(self, root: Node) -> None:
         self.root = root
         self.fits = self.given_up = False
-        self.score = -1
+        self.score = (-1, False, 0)
         self.matched = 0
         self.step: Step | None = None
         self.value: Value | None = None
         self.expected = self.found = ""
         self.slots: list[object] = []
+        self.failed_with: list[object] = []
 
-    def offer(self, step: Step, value: Value | None, state: State) -> None:
-        """Keep the failure of *step* if no attempt got further; inside ``~`` steps should fail.
+    def offer(self, step: Step, value: Value | None, state: State, _rest: Goals) -> None:
+        """Keep the failure of *step* if no attempt got further; inside ``~`` steps should fail."""
+        if not state.negations:
+            self.keep(StepFailure(step, value, state.words, list(state.slots)), state)
 
-        Where a chain may end, what it ends in says more than one more node of it.
+    def forgive(self, step: Step, value: Value | None, state: State, rest: Goals) -> None:
+        """Let the search go on without the first step that fails; the second one ends it."""
+        if state.forgiven is not None:
+            if not state.negations:
+                self.keep(state.forgiven, state)
+        elif not state.negations and isinstance(step, _FORGIVEN):
+            failure = StepFailure(step, value, state.words, list(state.slots))
+            go_on = RestStep(step.pattern, partial(_go_on, failure))
+            state.choices.append(((go_on, None, rest), len(state.trail)))
+
+    def keep(self, failure: StepFailure, state: State, *, is_whole: bool = False) -> None:
+        """Keep *failure* if no attempt got further than *state*: first of all, in nodes.
+
+        Where a chain may end, what it ends in says more than one more node of it. If all else of
+        the pattern fits, that says more than a second failure.
         """
+        score = len(state.claimed), is_whole, len(state.trail)
         was_link = isinstance(self.step, CallStep) and self.step.is_rotated
-        is_end = was_link and value is self.value and step is not self.step
-        if not state.negations and (is_end or len(state.trail) > self.score):
-            self.score = len(state.trail)
-            self.matched = len(state.claimed)
-            self.step, self.value = step, value
-            self.expected, self.found = state.words or ("any value", describe(value))
-            self.slots = list(state.slots)
+        is_end = was_link and failure.value is self.value and failure.step is not self.step
+        if is_end or score > self.score:
+            self.score, self.matched = score, len(state.claimed)
+            self.step, self.value = failure.step, failure.value
+            self.expected, self.found = failure.words or ("any value", describe(failure.value))
+            self.slots, self.failed_with = list(state.slots), failure.slots
+
+
+_FORGIVEN = (CallStep, OutputStep, ValueStep, AbsentStep, AnyStep, TypeStep)
+"""The steps without which a search can go on: what is left to do stands beside them."""
+
+
+def _go_on(failure: StepFailure, state: State, _value: Value | None, rest: Goals) -> Goals:
+    state.change("forgiven", failure)
+    return rest
+
+
+def _matched(attempt: _Attempt) -> int:
+    return attempt.matched
 
 
 def headline(part: DFPattern) -> str:
@@ -283,6 +331,9 @@ def headline(part: DFPattern) -> str:
 
 _MOST_NAMED = 4
 _NEAREST_BUDGET = 20_000
+_MOST_FORGIVEN = 64
+"""At how many nodes, of those that match most, one failure is forgiven to see what else fits."""
+
 MOST_TRACED = 1000
 """Most nodes to look at for the nearest miss of one rule."""
 

@@ -34,6 +34,8 @@ _MOST_BITS = 4096
 _LONGEST = 200_000
 """Characters: they are read in a part of a second."""
 
+_OTHER_DOMAINS = ("com.microsoft", "ai.onnx.ml", "ai.onnx.preview.training")
+
 MOST_OUTPUTS = 1000
 """More outputs no node has."""
 
@@ -175,6 +177,13 @@ class TextReader(ABC, Generic[Read]):
         """
         if message := missing_output(choices, index, self.schemas):
             raise wrong(at, message)
+
+    def unknown_op(self, node: ast.Name, others: Iterable[str]) -> PatternSyntaxError:
+        """Make the error for an operator that is not a standard one, nor one of *others*."""
+        domain = next((d for d in _OTHER_DOMAINS if node.id in self.schemas.op_types(d)), "")
+        hint = f"write {domain}.{node.id}(…)" if domain else None
+        hint = hint or did_you_mean(node.id, [*others, *self.op_types, *self.operators])
+        return wrong(node, f"unknown operator {node.id!r}", hint)
 
     def foreign_op(self, node: ast.expr) -> OpPattern:
         """Read a dotted operator: ``com.microsoft.Gelu``.
@@ -346,8 +355,3 @@ def read_array(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any
     if converted.dtype.kind not in "fc" and not np.array_equal(converted, array):
         raise ValueError(f"{dtype} cannot hold all items")
     return converted
-
-
-def unknown_dtype(name: str) -> tuple[str, str | None]:
-    """Say that there is no such element type, and which one was perhaps meant."""
-    return f"{name!r} is not an element type", did_you_mean(name, DTYPE_CODES)

@@ -91,6 +91,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from dplcli.dpl.pattern import (
+    ANY_DOMAIN,
     WAIVED,
     AbsentPattern,
     AndPattern,
@@ -110,12 +111,14 @@ from dplcli.dpl.pattern import (
     RepeatPattern,
     SameShapePattern,
     TypedPattern,
+    UnusedPattern,
     VariadicPattern,
     WildcardPattern,
 )
 from dplcli.dpl.text import (
     all_parts,
     check_pattern,
+    identity_of,
     is_closed,
     letters_of,
     parts_at_value,
@@ -158,7 +161,7 @@ if TYPE_CHECKING:
 
     Action: TypeAlias = "Callable[[State, Value | None, Goals], Outcome]"
 
-    OnFailure: TypeAlias = "Callable[[Step, Value | None, State], None]"
+    OnFailure: TypeAlias = "Callable[[Step, Value | None, State, Goals], None]"
 
     OpKey: TypeAlias = tuple[str, str]
 
@@ -183,16 +186,9 @@ def find_anchors(pattern: OutputsPattern) -> list[list[tuple[DFPattern, int]]]:
     anchors = []
     for output in pattern.outputs:
         needed = sorted(_needed(output), key=lambda item: item[1])
-        anchors.append([item for item in needed if _identity(item[0]) in seen])
-        seen.update(_identity(part) for part in visible_parts(output))
+        anchors.append([item for item in needed if identity_of(item[0]) in seen])
+        seen.update(identity_of(part) for part in visible_parts(output))
     return anchors
-
-
-def _identity(part: DFPattern) -> object:
-    """Return a key that is equal for parts that are bound together: leaves of one name."""
-    if isinstance(part, (WildcardPattern, ConstantPattern, InputPattern)) and part.name:
-        return part.name
-    return id(part)
 
 
 def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
@@ -292,7 +288,7 @@ def reach_of(pattern: DFPattern) -> int | None:
     """
     reach: dict[int, int] = {}
     for part in all_parts(pattern):
-        if isinstance(part, (RepeatPattern, DominatorPattern, OutputsPattern)):
+        if isinstance(part, (RepeatPattern, DominatorPattern, OutputsPattern, UnusedPattern)):
             return None
         if isinstance(part, CallPattern) and (part.op.parts or part.bodies):
             return None
@@ -304,6 +300,22 @@ def reach_of(pattern: DFPattern) -> int | None:
 
 
 # The state of a search.
+
+
+class StepFailure(NamedTuple):
+    """A step that failed, to explain it.
+
+    Attributes:
+        step: The step.
+        value: The value that it failed at.
+        words: What was expected, and what was found; None if any value would have done.
+        slots: What each slot was bound to.
+    """
+
+    step: Step
+    value: Value | None
+    words: tuple[str, str] | None
+    slots: list[object]
 
 
 class StepBudgetExceededError(PassError):
@@ -324,6 +336,7 @@ class State:
         negations: How many negations the search is inside of.
         unavailable: Nodes that no further output may be: other matches have them.
         explains: Whether a step that fails says why.
+        forgiven: The failure that the search went on without, to explain; None if there is none.
         words: What was expected where the last step failed, and what was found; None if any
             value would have been accepted.
         budget: Most goals to run.
@@ -335,7 +348,7 @@ class State:
 
     __slots__ = (
         *("budget", "choices", "claimed", "deferred", "graph", "negations", "noted", "slots"),
-        *("explains", "spent", "subject", "trail", "unavailable", "words"),
+        *("explains", "forgiven", "spent", "subject", "trail", "unavailable", "words"),
     )
 
     def __init__(self, graph: Graph, slot_count: int, budget: int, subject: Value) -> None:
@@ -348,6 +361,7 @@ class State:
         self.negations = 0
         self.unavailable: Container[Node] = ()
         self.explains = False
+        self.forgiven: StepFailure | None = None
         self.words: tuple[str, str] | None = None
         self.budget = budget
         self.spent = 0
@@ -854,21 +868,89 @@ class BoundNames(Mapping[str, "Value | tuple[Value, ...]"]):
         return len({**self._single, **self._runs})
 
 
+class EachInput(NamedTuple):
+    """What each of several inputs is matched with, one after the other, with fresh bindings.
+
+    Attributes:
+        element: Matches one of them.
+        link: What it binds anew each time.
+    """
+
+    element: Step
+    link: Link
+
+    def match(self, values: Sequence[Value], at: int, state: State, rest: Goals) -> Outcome:
+        """Match one of *values*, each of which comes once, and go on to those behind it."""
+        self.link.unbind(state)
+        if at == len(values):
+            return rest
+        go_on = partial(self._behind, values, at, state.deferred)
+        state.change("deferred", None)
+        behind = RestStep(self.element.pattern, go_on)
+        return (self.element, values[at], (SETTLE, None, (behind, None, rest)))
+
+    def _behind(  # the last three are those of an action
+        self,
+        values: Sequence[Value],
+        at: int,
+        deferred: Deferred,
+        state: State,
+        _value: Value | None,
+        rest: Goals,
+    ) -> Outcome:
+        state.change("deferred", deferred)
+        return self.match(values, at + 1, state, rest)
+
+
+class Link(NamedTuple):
+    """What a part that is matched again and again binds anew each time.
+
+    Attributes:
+        fresh: The slots.
+        constants: Those of them that constants are bound in.
+    """
+
+    fresh: tuple[int, ...] = ()
+    constants: tuple[int, ...] = ()
+
+    def unbind(self, state: State) -> None:
+        """Unbind what was bound the last time; nodes and constants stay part of the match."""
+        for slot in self.constants:
+            constant = state.slots[slot]
+            if constant is not None:
+                state.note(constant)  # type: ignore[arg-type]  # constants are values
+        for slot in self.fresh:
+            if state.slots[slot] is not None:
+                state.reset(slot)
+
+
 class VariadicStep(Step):
-    """Any number of inputs in a row, which the step of the node gives it."""
+    """Any number of inputs in a row, which the step of the node gives it.
+
+    Attributes:
+        each: What each of them is matched with; None if they may be anything.
+    """
+
+    def __init__(self, pattern: DFPattern, slot: int) -> None:
+        super().__init__(pattern, slot)
+        self.each: EachInput | None = None
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Match nothing by itself."""
         return False
 
-    def takes(self, state: State, run: InputRun) -> bool:
-        """Bind *run*, or tell whether it is what was bound before."""
+    def take(self, state: State, run: InputRun, rest: Goals) -> Outcome:
+        """Bind *run*, or compare it with what was bound before; then match each input."""
         bound = state.slots[self.slot]
         if bound is None:
             state.bind(self.slot, run)
-            return True
-        assert isinstance(bound, InputRun)  # noqa: S101  # no other step has its slot
-        return len(bound) == len(run) and bound.values == run.values
+        else:
+            assert isinstance(bound, InputRun)  # noqa: S101  # no other step has its slot
+            if len(bound) != len(run) or bound.values != run.values:
+                return False
+        if self.each is None:
+            return rest
+        return self.each.match([*dict.fromkeys(run.values)], 0, state, rest)
 
     def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the inputs."""
@@ -989,7 +1071,7 @@ class AssignStep(Step):
         if not self.args and self.taker is not None:
             if len(row.omitted) > sum(row.inputs[place] is None for place in self.gone):
                 return False
-            return rest if self.taker.takes(state, InputRun(row, 0, len(row), self.gone)) else False
+            return self.taker.take(state, InputRun(row, 0, len(row), self.gone), rest)
         if not self.args:
             omitted = len(row.omitted) - sum(row.inputs[place] is None for place in self.gone)
             present = len(row) - len(self.gone) - omitted
@@ -1080,9 +1162,8 @@ class SpreadStep(Step):
         if later is not None:
             way = SpreadStep(self, self.args, row, start, later)
             state.choices.append(((way, None, rest), len(state.trail)))
-        if not first.takes(state, InputRun(row, start, start + count)):
-            return False
-        return (self._behind(count), None, rest)
+        run = InputRun(row, start, start + count)
+        return first.take(state, run, (self._behind(count), None, rest))
 
     def _behind(self, count: int) -> SpreadStep:
         return SpreadStep(self, self.args[1:], self.row, self.start + count)
@@ -1145,7 +1226,9 @@ class NotStep(Step):
         is_closed: Whether nothing inside is bound outside, so that it can be decided at once.
     """
 
-    def __init__(self, pattern: NotPattern, inner: Step, *, is_closed: bool) -> None:
+    def __init__(
+        self, pattern: NotPattern | UnusedPattern, inner: Step, *, is_closed: bool
+    ) -> None:
         super().__init__(pattern)
         self.inner = inner
         self.is_closed = is_closed
@@ -1163,18 +1246,26 @@ class NotStep(Step):
 
     def _deny(self, graph: Graph, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Try to match *inner* in *graph*; if that fails, the search goes on with *rest*."""
-        depth = len(state.choices)
+        depth, outside = len(state.choices), state.claimed
         state.choices.append((rest, len(state.trail)))
         state.change("claimed", set())
         state.change("deferred", None)
         state.change("negations", state.negations + 1)
         state.change("graph", graph)
-        cut = RestStep(self.pattern, partial(self._cut, depth))
+        cut = RestStep(self.pattern, partial(self._cut, depth, outside))
         return (self.inner, value, (SETTLE, None, (cut, value, None)))
 
-    def _cut(self, depth: int, state: State, value: Value | None, _rest: Goals) -> Outcome:
+    def _cut(
+        self,
+        depth: int,
+        outside: AbstractSet[Node],
+        state: State,
+        value: Value | None,
+        _rest: Goals,
+    ) -> Outcome:
         """Fail, since *inner* has matched; drop its choices and the one to go on without it."""
         del state.choices[depth:]
+        state.change("claimed", outside)
         state.negations -= 1
         if not state.explains or state.negations:  # what fails inside another one is not told
             return False
@@ -1186,6 +1277,8 @@ def _settle(state: State, _value: Value | None, rest: Goals) -> Outcome:
         return rest
     step, subject, others = state.deferred
     state.change("deferred", others)
+    if state.explains:  # it is the step that fails, then
+        return (step, subject, (SETTLE, None, rest))
     return step.run(state, subject, (SETTLE, None, rest))
 
 
@@ -1295,14 +1388,18 @@ class OutputsStep(Step):
             yield from (output for output in node.outputs if output is not None)
 
 
-def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
+def _readers(
+    values: Sequence[Value], graph: Graph | None = None, slot: int | None = None
+) -> list[Node]:
+    """List the nodes of *graph*, or of any, that read one of *values*, perhaps in one slot."""
     pending = list(values)
     readers: dict[Node, None] = {}
     while pending:
-        for user, _ in pending.pop().iter_uses():
-            if user.graph is not graph:
+        for user, place in pending.pop().iter_uses():
+            if graph is not None and user.graph is not graph:
                 continue
-            readers[user] = None
+            if slot in {None, place}:
+                readers[user] = None
             if is_identity(user):
                 pending += [out for out in user.outputs if out is not None]
     return sorted(readers, key=lambda node: node.position)
@@ -1411,9 +1508,12 @@ class CallStep(Step):
         self.is_plain = not (functions or bodies or attributes_slot is not None)
         self.consumed: dict[tuple[str, int], frozenset[int]] = {}
         self.takes_inputs = not (self.attributes or self.keeps_defaults) and ops is not None
+        self.anywhere = frozenset(op for domain, op in ops or () if domain == ANY_DOMAIN)
+        self.takes_inputs &= not self.anywhere
         self.takes_inputs &= all(domain or op not in MOVED for domain, op in ops or ())
         self.sees_identity = ops is not None and ("", "Identity") in ops
-        if ops is not None and not functions:
+        self.sees_identity |= "Identity" in self.anywhere
+        if ops is not None and not functions and not self.anywhere:
             self.heads = ops
             edges = ((arg.heads, ops) for arg in args if arg.heads is not None)
             self.required = frozenset({ops, *edges})
@@ -1434,6 +1534,7 @@ class CallStep(Step):
         if value is None or node is None:
             return state.explains and state.refuse(self.title, describe(given))
         is_named = self.ops is None or (node.domain, node.op_type) in self.ops
+        is_named = is_named or node.op_type in self.anywhere
         if not (is_named or self.functions):
             return state.explains and state.refuse(self.title, describe(given))
         if node.graph is not state.graph:
@@ -1766,6 +1867,29 @@ class EdgeStep(Step):
         return list(fitting)
 
 
+class ReaderStep(Step):
+    """Any node that reads the value, here or in a body: what ``not_used_by`` denies."""
+
+    pattern: UnusedPattern
+
+    def __init__(self, pattern: UnusedPattern, consumer: Step) -> None:
+        super().__init__(pattern)
+        self.consumer = consumer
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match the consumer at what makes a reader; it is in the graph that the reader is in."""
+        if value is None:
+            return False
+        readers = _readers([behind_identities(value)], slot=self.pattern.index)
+        state.charge(len(readers))
+        ways: list[Goals] = []
+        for node in readers:
+            enter = RestStep(self.pattern, partial(_move_to, node.graph, state.claimed))
+            made = (output for output in node.outputs if output is not None)
+            ways += [(enter, None, (self.consumer, output, rest)) for output in made]
+        return state.choose(ways)
+
+
 class ChainProgress(NamedTuple):
     """How far a chain has grown.
 
@@ -1786,8 +1910,7 @@ class RepeatStep(Step):
         base: What the chain ends in.
         next: The chain above a link, as the last argument of that link.
         ending: The chain's end, left as a choice where the chain can also go on.
-        fresh: The slots that each link binds anew.
-        constants: Those of them that constants are bound in.
+        own: What each link binds anew.
     """
 
     pattern: RepeatPattern
@@ -1799,19 +1922,16 @@ class RepeatStep(Step):
         self.next = RestStep(pattern, self._after_link)
         self.ending = RestStep(pattern, self._end)
         self.link: CallStep | None = None
-        self.fresh: tuple[int, ...] = ()
-        self.constants: tuple[int, ...] = ()
+        self.own = Link()
 
     def links_in(self, slots: Sequence[object]) -> int:
         """Return how many nodes the chain has."""
         progress = slots[self.slot] if slots else None
         return progress.links if isinstance(progress, ChainProgress) else 0
 
-    def set_link(self, link: CallStep, fresh: tuple[int, ...], constants: tuple[int, ...]) -> None:
+    def set_link(self, link: CallStep, own: Link) -> None:
         """Complete the step: link and chain refer to each other."""
-        self.link = link
-        self.fresh = fresh
-        self.constants = constants
+        self.link, self.own = link, own
         self.required = self.base.required
         if self.pattern.least:
             self.required |= link.required
@@ -1836,7 +1956,7 @@ class RepeatStep(Step):
             return state.explains and state.refuse(wanted, f"{count}, then {describe(value)}")
         if may_end:
             state.choices.append(((self.ending, value, rest), len(state.trail)))
-        self._unbind_link(state)
+        self.own.unbind(state)
         state.change("deferred", None)
         return (self.link, value, rest)
 
@@ -1851,18 +1971,8 @@ class RepeatStep(Step):
 
     def _end(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Go on to the base, which sees nothing that the last link has bound."""
-        self._unbind_link(state)
+        self.own.unbind(state)
         return (self.base, value, rest)
-
-    def _unbind_link(self, state: State) -> None:
-        """Unbind what one link has bound; its nodes and constants stay part of the match."""
-        for slot in self.constants:
-            constant = state.slots[slot]
-            if constant is not None:
-                state.note(constant)  # type: ignore[arg-type]  # constants are values
-        for slot in self.fresh:
-            if state.slots[slot] is not None:
-                state.reset(slot)
 
 
 # What compiling a pattern gives.
@@ -1923,7 +2033,7 @@ class Program:
         for step in self.steps.values():
             if not isinstance(step, CallStep) or step is self.root:
                 continue
-            if step.ops is None or step.functions:
+            if step.ops is None or step.functions or step.anywhere:
                 return None
             operators |= step.ops
         return frozenset(operators)
@@ -2236,7 +2346,8 @@ class _Prospects:
 
     def _may_call(self, step: CallStep, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
         """Tell whether a step may match a node of an operator whose inputs are of these sorts."""
-        if step.functions or (step.ops is not None and op not in step.ops):
+        is_named = step.ops is None or op in step.ops or op[1] in step.anywhere
+        if step.functions or not is_named:
             return bool(step.functions)
         is_moved = not op[0] and op[1] in MOVED
         if is_moved or step.attributes or step.is_rotated or step.takers:
@@ -2277,7 +2388,7 @@ def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> 
             goals = following
             continue
         if on_failure is not None:
-            on_failure(step, subject, state)
+            on_failure(step, subject, state, rest)
             state.words = None
         if not choices:
             state.spent += steps
@@ -2542,8 +2653,19 @@ class SameShapeStep(Step):
         others = self.other.bound_values_in(state.slots)
         if shape is not None and others and shape == _known_shape(others[0]):
             return rest
-        whose = _type_of(others[0]) if others else "a value that takes no part"
-        return state.explains and state.refuse(f"the shape of {whose}", _type_of(value))
+        if not state.explains:
+            return False
+        if not others:
+            return state.refuse("the shape of a value that takes no part", _type_of(value))
+        sure = "" if _surely_differ(shape, _known_shape(others[0])) else "provably "
+        return state.refuse(f"{sure}the shape of {_type_of(others[0])}", _type_of(value))
+
+
+def _surely_differ(one: Shape | None, other: Shape | None) -> bool:
+    if one is None or other is None or len(one) != len(other):
+        return one is not None and other is not None
+    pairs = zip(one, other, strict=True)
+    return any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
 
 def _known_shape(value: Value | None) -> Shape | None:
@@ -2563,6 +2685,7 @@ def _type_of(value: Value | None) -> str:
 
 
 _NODES = (CallPattern, OutputPattern)
+_DENYING = (NotPattern, UnusedPattern)
 _MANY_NEGATIONS = 64
 """A pattern with more negations decides all of them last: to analyse them takes long."""
 _LEAVES = (WildcardPattern, VariadicPattern, AbsentPattern, ConstantPattern, InputPattern)
@@ -2610,7 +2733,7 @@ class _Compiler:
         self.names: dict[str, list[tuple[int, int]]] = {}
         self.operators: dict[str, list[int]] = {}
         self.output_slots: tuple[int, ...] = ()
-        self.negations = sum(isinstance(part, NotPattern) for part in self.order)
+        self.negations = sum(isinstance(part, _DENYING) for part in self.order)
         self.parents: dict[int, int] = {}
         for part in self.order:
             for child in part.parts:
@@ -2656,7 +2779,7 @@ class _Compiler:
             variadic=tuple((name, self.slots_by_name[name]) for name in variadic),
             leaves=tuple(step for step in self.made if isinstance(step, LeafStep)),
             output_slots=self.output_slots,
-            defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),
+            defers=any(isinstance(p, (*_DENYING, SameShapePattern)) for p in self.order),
         )
 
     def _is_asked_for(self, part: DFPattern) -> bool:
@@ -2703,7 +2826,11 @@ class _Compiler:
                     return UnnamedStep(part, self._slot()) if is_asked_for else AnyStep(part)
                 return LeafStep(part, self._leaf_slot(part.name))
             case VariadicPattern():
-                return VariadicStep(part, self._leaf_slot(part.name))
+                step = VariadicStep(part, self._leaf_slot(part.name))
+                if part.element is not None:
+                    own = self._bound_anew([part.element])
+                    step.each = EachInput(self._step(part.element), own)
+                return step
             case AbsentPattern():
                 return AbsentStep(part)
             case ConstantPattern():
@@ -2721,15 +2848,15 @@ class _Compiler:
             case AndPattern():
                 return AndStep(part, self._step(part.left), self._step(part.right))
             case NotPattern():
-                few = self.negations <= _MANY_NEGATIONS
-                closed = few and is_closed(part, self.pattern)
-                return NotStep(part, self._step(part.pattern), is_closed=closed)
+                return self._denied(part, self._step(part.pattern))
             case TypedPattern():
                 return self._compile_typed(part)
             case SameShapePattern():
                 return SameShapeStep(part, self._step(part.pattern), self._step(part.other))
             case EdgePattern():
                 return EdgeStep(part, self._step(part.producer), self._step(part.consumer))
+            case UnusedPattern():
+                return self._compile_unused(part)
             case RepeatPattern():
                 return self._compile_repeat(part)
             case DominatorPattern():
@@ -2810,6 +2937,17 @@ class _Compiler:
         step.stand_for(inner)
         return step
 
+    def _denied(self, part: NotPattern | UnusedPattern, inner: Step) -> NotStep:
+        closed = self.negations <= _MANY_NEGATIONS and is_closed(part, self.pattern)
+        return NotStep(part, inner, is_closed=closed)
+
+    def _compile_unused(self, part: UnusedPattern) -> Step:
+        inner = self._step(part.pattern)
+        denied = self._denied(part, ReaderStep(part, self._step(part.consumer)))
+        step = AndStep(part, inner, denied)
+        step.stand_for(inner)
+        return step
+
     def _compile_repeat(self, part: RepeatPattern) -> Step:
         step = RepeatStep(part, self._slot(), self._step(part.base))
         first = self.slot_count
@@ -2817,15 +2955,23 @@ class _Compiler:
         args = [self._read(self._step(arg), slot, place) for place, arg in enumerate(others, 1)]
         link = self._call_step(part.link, slot, [*args, step.next])
         link.is_rotated, link.takes_inputs = True, False
-        inside = {id(p): p for arg in others for p in all_parts(arg)}
+        own = self._bound_anew(others)
+        fresh = {link.slot, *own.fresh, *range(first, self.slot_count)}
+        step.set_link(link, own._replace(fresh=tuple(sorted(fresh))))
+        return step
+
+    def _bound_anew(self, parts: Iterable[DFPattern]) -> Link:
+        """Return what is bound inside of *parts*, which are matched again and again."""
+        inside = {id(p): p for part in parts for p in all_parts(part)}
         own = [self.steps[key] for key in inside if key in self.steps]
-        bound = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep))]
+        bound = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep, VariadicStep))]
         constants = tuple(s.slot for s in bound if isinstance(s, ConstantStep))
-        fresh = {link.slot, *(s.slot for s in bound), *range(first, self.slot_count)}
+        fresh = {s.slot for s in bound}
         letters = {letter for p in inside.values() for letter in letters_of(p)}
         fresh |= {self._word_slot(f"dimension {letter}") for letter in letters}
-        step.set_link(link, tuple(sorted(fresh)), constants)
-        return step
+        calls = (s for s in bound if isinstance(s, CallStep))
+        fresh |= {s.attributes_slot for s in calls if s.attributes_slot is not None}
+        return Link(tuple(sorted(fresh)), constants)
 
     def _compile_outputs(self, part: OutputsPattern) -> Step:
         self.output_slots = tuple(self._slot() for _ in part.outputs)
@@ -2888,7 +3034,8 @@ class Matcher:
         Args:
             root: The node to match at.
             unavailable: Nodes that none of the outputs may be but the first.
-            on_failure: Is told of each step that fails, at which value.
+            on_failure: Is told of each step that fails, at which value, and of the goals that were
+                left. It may leave a choice.
 
         Raises:
             StepBudgetExceededError: The search was given up.

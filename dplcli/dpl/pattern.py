@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from dplcli.errors import did_you_mean
 from dplcli.ir.operators import OP_KINDS, canonical_domain
 from dplcli.ir.types import DTYPE_CODES, ArrayTensor
 
@@ -37,17 +38,20 @@ if TYPE_CHECKING:
 
 
 STANDARD_DOMAIN = ""
+ANY_DOMAIN = "*"
 
 
 @dataclass(frozen=True)
 class OpName:
-    """An operator of one domain ("" is the standard one)."""
+    """An operator of one domain ("" is the standard one), or of any ("*")."""
 
     op_type: str
     domain: str = STANDARD_DOMAIN
 
     def spelled(self) -> str:
-        """``Conv`` or ``com.microsoft.Gelu``."""
+        """``Conv``, ``com.microsoft.Gelu`` or ``op("Gelu", domain=any)``."""
+        if self.domain == ANY_DOMAIN:
+            return f"op({json.dumps(self.op_type)}, domain=any)"
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
 
@@ -323,7 +327,7 @@ def is_op(op_type: str = "", domain: str = "", *, kind: str = "") -> OpPattern:
 
     Args:
         op_type: Its name; "" for any operator, or any of a class.
-        domain: Its domain; "" and "ai.onnx" are the standard one.
+        domain: Its domain; "" and "ai.onnx" are the standard one, "*" is any.
         kind: A class of operators: elementwise, broadcast, injective, reduction, out-fusable or
             opaque (TVM's ``TOpPattern``).
 
@@ -440,6 +444,17 @@ def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
     if isinstance(arg, OpPattern):
         raise TypeError(f"{arg.as_code()} is not called: {arg.as_code()}(x) is a node that reads x")
     raise TypeError(f"{arg!r} is not a pattern, a number or None")
+
+
+_DTYPES_ELSEWHERE = {"float": "float32", "double": "float64", "half": "float16", "long": "int64"}
+"""What ONNX's texts, and PyTorch, call some element types."""
+
+
+def unknown_dtype(name: str) -> tuple[str, str | None]:
+    """Say that there is no such element type, and which one was perhaps meant."""
+    meant = _DTYPES_ELSEWHERE.get(name.lower())
+    hint = f"did you mean {meant!r}?" if meant else did_you_mean(name, DTYPE_CODES)
+    return f"{name!r} is not an element type", hint
 
 
 def _dimension(item: str, text: str) -> Dim:
@@ -591,6 +606,15 @@ class DFPattern:
             joined = replace(link, producer=joined)
         return joined
 
+    def not_used_by(self, other: DFPattern, index: int | None = None) -> UnusedPattern:
+        """Match this value where nothing that reads it is *other*: not followed by it.
+
+        Args:
+            other: What no reader is; names that stand only inside it bind nothing.
+            index: The input slot that it does not read the value in; None for any.
+        """
+        return UnusedPattern(self, as_pattern(other), index)
+
     def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
         """Match this as the child of a region: see :func:`dplcli.dpl.dominates`.
 
@@ -610,7 +634,7 @@ class DFPattern:
         """
         for dtype in dtypes:
             if dtype not in DTYPE_CODES:
-                raise ValueError(f"{dtype!r} is not an element type")
+                raise ValueError("; ".join(filter(None, unknown_dtype(dtype))))
         return TypedPattern(self, dtypes=dtypes)
 
     def has_rank(self, *ranks: int) -> TypedPattern:
@@ -768,7 +792,17 @@ class WildcardPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VariadicPattern(DFPattern):
-    """Any number of inputs in a row; named, the same ones wherever the name stands."""
+    """Any number of inputs in a row; named, the same ones wherever the name stands.
+
+    Attributes:
+        element: What each of them is, with new bindings for each; None for anything.
+    """
+
+    element: DFPattern | None = None
+
+    def each(self, element: DFPattern) -> VariadicPattern:
+        """Match inputs each of which is *element*; what it binds means nothing outside."""
+        return replace(self, element=as_pattern(element))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -850,6 +884,21 @@ class EdgePattern(DFPattern):
     producer: DFPattern
     consumer: DFPattern
     only: bool = False
+    index: int | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UnusedPattern(DFPattern):
+    """A pattern, and what nothing is that reads its value.
+
+    Attributes:
+        pattern: What the value is.
+        consumer: What no reader is; names that stand only inside it bind nothing.
+        index: The input slot of the reader, or None for any.
+    """
+
+    pattern: DFPattern
+    consumer: DFPattern
     index: int | None = None
 
 

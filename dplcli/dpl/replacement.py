@@ -22,7 +22,6 @@ from dplcli.dpl.expression import (
     read_array,
     read_word,
     signed,
-    unknown_dtype,
     wrong,
 )
 from dplcli.dpl.matcher import reach_of
@@ -35,6 +34,7 @@ from dplcli.dpl.pattern import (
     OutputsPattern,
     RepeatPattern,
     is_op,
+    unknown_dtype,
 )
 from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
@@ -75,11 +75,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Opsets
     from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary, TensorType
     from dplcli.ir.operators import Parameter
-
-    RewriteFunction: TypeAlias = (
-        "Callable[ [Match, GraphBuilder], Operand | Sequence[Operand] | Rejection | None, ]"
-    )
-    """Takes a match; returns what takes the place of its outputs, or None to leave it."""
 
 
 # Attributes of new nodes: Python's and numpy's values, checked against the schema.
@@ -299,6 +294,12 @@ def _part_of(operand: Operand) -> Value | DraftNode | DraftConstant:
     return operand.node if isinstance(operand, DraftOutput) else operand
 
 
+RewriteFunction: TypeAlias = (
+    "Callable[[Match, GraphBuilder], Operand | Sequence[Operand] | Rejection | None]"
+)
+"""Takes a match; returns what takes the place of its outputs, or None to leave it."""
+
+
 class GraphBuilder:
     """Describes new nodes over the values of a match; nothing is edited yet.
 
@@ -488,10 +489,8 @@ class GraphBuilder:
         self, op_type: str, domain: str, inputs: Sequence[Operand | float | None]
     ) -> tuple[Operand | None, ...]:
         """Make constants of numbers, of the types that they have where they stand."""
-        others = [
-            item for item in inputs if item is not None and not isinstance(item, (int, float))
-        ]
-        self._check_owned(tuple(others), op_type)
+        others = [None if isinstance(item, (int, float)) else item for item in inputs]
+        self._check_owned(others, op_type)
         read: list[Operand | None] = []
         for index, item in enumerate(inputs):
             if item is None or not isinstance(item, (int, float)):
@@ -503,17 +502,46 @@ class GraphBuilder:
             read.append(self.constant(_numbers(repr(item), item, dtype)))
         return tuple(read)
 
-    def dtype_at(self, op: OpName, index: int, beside: Iterable[Operand | None]) -> str | None:
+    def dtype_at(
+        self, op: OpName, index: int, beside: Sequence[Operand | None], made: str | None = None
+    ) -> str | None:
         """Return the element type that a number has as input *index* of a node; None if unknown.
 
-        The schema decides, else the first of the operands *beside* it whose type is known.
+        Where the schema says that some operands are of one type, one of them decides, or what the
+        node makes. Else the first of the others does whose type is known and fits.
+
+        Args:
+            op: The operator.
+            index: Where the number stands.
+            beside: All inputs, None for those whose types are not known yet.
+            made: The element type that output 0 has to have, if that is known.
         """
         schema = self._schema(op.op_type, op.domain)
-        moved = {} if op.domain else {item.slot: item.kind for item in MOVED.get(op.op_type, ())}
-        is_whole = schema is not None and index in schema.integer_inputs
-        if is_whole or moved.get(index) in {"int", "ints"}:
-            return "int64"
-        return next(filter(None, map(self._dtype_of, beside)), None)
+        formal = None if schema is None else schema.formal(index)
+        if schema is None or formal is None:  # in older opsets some inputs are attributes
+            moved = () if op.domain else MOVED.get(op.op_type, ())
+            is_whole = any(item.slot == index and item.kind in {"int", "ints"} for item in moved)
+            known = filter(None, map(self._dtype_of, beside))
+            return "int64" if is_whole else next(known, made)
+        others = [(schema.formal(slot), item) for slot, item in enumerate(beside) if item]
+        alike = [item for its, item in others if its and its.variable == formal.variable]
+        passed = made if self.passes_type(op, index) else None
+        found = next(filter(None, map(self._dtype_of, alike)), passed)
+        if found is not None or alike:
+            return found
+        free = (self._dtype_of(item) for its, item in others if its and not its.only_dtype)
+        fitting = (dtype for dtype in free if dtype in formal.dtypes)
+        return formal.only_dtype or next(fitting, None)
+
+    def passes_type(self, op: OpName, slot: int) -> bool:
+        """Tell whether output 0 of a node has the element type of an input."""
+        schema = self._schema(op.op_type, op.domain)
+        formal = None if schema is None else schema.formal(slot)
+        if schema is None or formal is None:
+            return True
+        source = schema.typed_by[0] if schema.typed_by else None
+        its = schema.formal(source) if isinstance(source, int) else None
+        return its is not None and its.variable == formal.variable
 
     def _keep(self, part: SomePart) -> SomePart:
         self.draft.parts.append(part)
@@ -804,7 +832,7 @@ class Replacement:
             and all(node in match.nodes for node, _ in old.iter_uses())
         }
         caller = _Caller(match, build, self._output_counts(frozenset(idle)))
-        return [old if part in idle else caller.part(part) for part, old in pairs]
+        return [old if part in idle else caller.part(part, dtype_of(old)) for part, old in pairs]
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -984,8 +1012,7 @@ class _Reader(TextReader[tuple["Part", ...]]):
         if not isinstance(node, ast.Name):
             return self.foreign_op(node)
         if node.id not in self.op_types:
-            hint = did_you_mean(node.id, [*self.op_types, *self.operators, "const"])
-            raise wrong(node, f"unknown operator {node.id!r}", hint)
+            raise self.unknown_op(node, ["const"])
         return is_op(node.id)
 
     def _node(
@@ -1099,15 +1126,20 @@ class _Caller:
         self.match = match
         self.builder = builder
         self.output_counts = output_counts
-        self.bound: Mapping[str, Value | tuple[Value, ...] | str] = match.bound
+        self.bound = match.bound
         if match.operators:
             self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
         self.made: dict[NodeCall, DraftNode] = {}
         self.constants: dict[tuple[Expression, np.dtype[Any]], DraftConstant] = {}
         self.present: dict[int, bool] = {}
 
-    def part(self, part: Part) -> Operand:
-        """Describe *part*, which takes the place of an output, or is an input and no constant."""
+    def part(self, part: Part, wanted: str | None) -> Operand:
+        """Describe *part*, which takes the place of an output, or is an input and no constant.
+
+        Args:
+            part: The part.
+            wanted: The element type that it has to have, if that is known.
+        """
         match part:
             case str():
                 value = self.match.bindings.get(part)
@@ -1115,18 +1147,16 @@ class _Caller:
                     raise BuildError(f"{part!r} took no part in the match")
                 return value
             case Expression():
-                outputs = self.match.outputs
-                return self._constant(
-                    part, lambda: dtype_of(outputs[0] if len(outputs) == 1 else None)
-                )
+                return self._constant(part, lambda: wanted)
             case Either():
                 chosen = self._chosen(part)
                 assert chosen is not None  # noqa: S101  # only of an argument
-                return self.part(chosen)
+                return self.part(chosen, wanted)
             case NodeCall():
-                return self._idle(part) or DraftOutput(self._node(part))
+                return self._idle(part) or DraftOutput(self._node(part, wanted))
             case CallOutput():
-                return DraftOutput(self._node(part.call), part.number)
+                of_first = None if part.number else wanted
+                return DraftOutput(self._node(part.call, of_first), part.number)
             case Variadic():
                 raise TypeError(f"{part!r} is an argument only")
 
@@ -1138,7 +1168,7 @@ class _Caller:
         wanted = self._evaluate(node.attributes["to"])
         dtype = dtype_of(self.match.bindings.get(source))
         is_there = dtype is not None and wanted in {dtype, DTYPE_CODES[dtype]}
-        return self.part(source) if is_there else None
+        return self.part(source, dtype) if is_there else None
 
     def _constant(self, part: Expression, dtype: Callable[[], str | None]) -> DraftConstant:
         """Describe a constant; a line of the text that is one is one constant for each type."""
@@ -1195,33 +1225,32 @@ class _Caller:
             raise BuildError(f"the operator {node.variable!r} took no part in the match")
         return op
 
-    def _node(self, node: NodeCall) -> DraftNode:
+    def _node(self, node: NodeCall, wanted: str | None) -> DraftNode:
+        """Describe a node; *wanted* is the element type of its first output, if that is known."""
         if node in self.made:
             return self.made[node]
-        inputs: list[Operand | Expression | None] = []
+        parts: list[Part | Value | None] = []
         for arg in node.args:
             chosen = self._chosen(arg)
-            if isinstance(chosen, Variadic):
-                inputs += self._several(chosen.name)
-            elif chosen is None or isinstance(chosen, Expression):
-                inputs.append(chosen)
-            else:
-                inputs.append(self.part(chosen))
-        op = self._op_of(node)
-        beside = [item for item in inputs if not isinstance(item, Expression)]
-        read = [
-            self._constant(item, partial(self._dtype_at, op, index, beside))
-            if isinstance(item, Expression)
-            else item
-            for index, item in enumerate(inputs)
+            is_run = isinstance(chosen, Variadic)
+            parts += self._several(chosen.name) if is_run else [chosen]  # type: ignore[union-attr]  # a Variadic
+        op, dtype_at = self._op_of(node), self.builder.dtype_at
+        bound = self.match.bindings
+        read: list[Operand | None] = [
+            part if isinstance(part, Value) else bound.get(part) if isinstance(part, str) else None
+            for part in parts
         ]
+        for is_number in (False, True):  # numbers come last, since all others may type them
+            for index, part in enumerate(parts):
+                if part is None or isinstance(part, Expression) is not is_number:
+                    continue
+                if isinstance(part, Expression):
+                    read[index] = self._constant(part, partial(dtype_at, op, index, read, wanted))
+                elif not isinstance(part, Value):
+                    read[index] = self.part(part, dtype_at(op, index, read, wanted))
         attributes, count = self._attributes_of(node), self.output_counts.get(node, 1)
         draft = self.made[node] = self.builder.node(op, op.domain, read, attributes, count)
         return draft
-
-    def _dtype_at(self, op: OpName, index: int, beside: Sequence[Operand | None]) -> str | None:
-        """Return the element type of a number; if nothing else says it, that of the match."""
-        return self.builder.dtype_at(op, index, beside) or dtype_of(self.match.outputs[0])
 
     def _attributes_of(self, node: NodeCall) -> dict[str, object]:
         attributes: dict[str, object] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import ChainMap
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
@@ -24,7 +25,7 @@ from typing import (
 
 from dplcli.dpl.matcher import BoundNames, Matcher
 from dplcli.dpl.pattern import DFPattern, OpPattern, OutputsPattern, VariadicPattern
-from dplcli.dpl.text import bound_names, captures_of, check_roots
+from dplcli.dpl.text import attribute_names, bound_names, captures_of, check_roots
 from dplcli.errors import PatternSyntaxError, UsageError, did_you_mean, did_you_mean_rule
 from dplcli.ir import Attribute, Node, Value
 from dplcli.keys import keys
@@ -32,7 +33,7 @@ from dplcli.keys import keys
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dplcli.dpl.conditions import Condition
+    from dplcli.dpl.conditions import Bound, Condition
     from dplcli.dpl.matcher import InputRun, State
     from dplcli.dpl.pattern import OpName, TextPosition
     from dplcli.ir import Graph
@@ -142,7 +143,7 @@ class Rule:
         where = tuple(condition.over(captures) for condition in self.where)
         object.__setattr__(self, "where", where)
         for condition in where:
-            condition.check_names(names)
+            condition.check_names(names | attribute_names(self.pattern))
 
     def holds_for(self, graph: Graph) -> bool:
         """Tell whether the opset of *graph* is one that the rule holds for."""
@@ -448,9 +449,12 @@ class Match:
         return replace(self, escaping=escaping)
 
     @property
-    def bound(self) -> Mapping[str, Value | tuple[Value, ...]]:
+    def bound(self) -> Mapping[str, Bound]:
         """What each name of an expression stands for."""
-        return BoundNames(self.bindings, self.runs) if self.runs else self.bindings
+        single: Mapping[str, Bound] = self.bindings
+        if self.runs:
+            single = BoundNames(self.bindings, self.runs)
+        return ChainMap({**self.attributes}, single) if self.attributes else single  # type: ignore[arg-type]  # nobody writes to it
 
     @property
     def variadic(self) -> Mapping[str, tuple[Value, ...]]:
@@ -565,7 +569,7 @@ class Rejection(NamedTuple):
     at: Value | Node | None = None
     unranked: Value | None = None
     condition: Condition | None = None
-    bound: Mapping[str, Value | tuple[Value, ...]] = MappingProxyType({})
+    bound: Mapping[str, Bound] = MappingProxyType({})
 
     @property
     def facts(self) -> list[str]:

@@ -28,7 +28,6 @@ from dplcli.dpl.expression import (
     read_text,
     read_word,
     signed,
-    unknown_dtype,
     wrong,
 )
 from dplcli.dpl.pattern import (
@@ -52,18 +51,20 @@ from dplcli.dpl.pattern import (
     RepeatPattern,
     SameShapePattern,
     TypedPattern,
+    UnusedPattern,
     VariadicPattern,
     WildcardPattern,
+    unknown_dtype,
 )
 from dplcli.errors import PatternSyntaxError, counted, did_you_mean
-from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED
+from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED, canonical_domain
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl.pattern import AttributeValue
-    from dplcli.ir import OpSchema, SchemaLibrary
+    from dplcli.ir import Dim, OpSchema, SchemaLibrary
 
     Spell: TypeAlias = Callable[[DFPattern], str]
 
@@ -204,7 +205,8 @@ def taken_parts(pattern: DFPattern) -> list[DFPattern]:
 
 def _parts_taken(part: DFPattern) -> tuple[DFPattern, ...]:
     link = (part.link,) if isinstance(part, RepeatPattern) else ()
-    return () if isinstance(part, NotPattern) else (*part.parts, *link)
+    is_denied = isinstance(part, (NotPattern, UnusedPattern))
+    return _shown_parts(part) if is_denied else (*part.parts, *link)
 
 
 def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
@@ -212,8 +214,12 @@ def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
     match part:
         case NotPattern():
             return (part.pattern,)
+        case UnusedPattern():
+            return (part.consumer,)
         case RepeatPattern():
             return part.link.args[1:]
+        case VariadicPattern():
+            return part.parts
         case DominatorPattern():
             return (part.path,)
         case _:
@@ -223,8 +229,10 @@ def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
 def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
     """Return the parts of *part* whose bindings can be seen outside of it."""
     match part:
-        case NotPattern():
+        case NotPattern() | VariadicPattern():
             return ()
+        case UnusedPattern():
+            return (part.pattern,)
         case RepeatPattern():
             return (part.base,)
         case DominatorPattern():
@@ -292,9 +300,10 @@ def attribute_names(pattern: DFPattern) -> frozenset[str]:
     return frozenset(names) - {"", WAIVED}
 
 
-def is_closed(part: NotPattern, pattern: DFPattern) -> bool:
+def is_closed(part: NotPattern | UnusedPattern, pattern: DFPattern) -> bool:
     """Tell whether nothing inside a negation is bound outside it, in the whole *pattern*."""
-    inside = all_parts(part.pattern)
+    (denied,) = hidden_parts(part)
+    inside = all_parts(denied)
     outside = _outside(pattern, part)
     if {id(p) for p in inside} & {id(p) for p in outside}:
         return False
@@ -342,7 +351,7 @@ def check_pattern(pattern: DFPattern) -> None:
         ):
             what = "the nodes of a chain are named by operator, not by function body"
             raise wrong_part(part, what)
-        if isinstance(part, (RepeatPattern, DominatorPattern)):
+        if isinstance(part, (RepeatPattern, DominatorPattern, VariadicPattern)):
             _check_apart(part, pattern, readers)
     _check_paths(parts)
     _check_names(parts)
@@ -381,7 +390,7 @@ def parts_at_value(part: DFPattern) -> tuple[DFPattern, ...]:
     match part:
         case OrPattern() | AndPattern():
             return part.parts
-        case TypedPattern() | SameShapePattern():
+        case TypedPattern() | SameShapePattern() | UnusedPattern():
             return (part.pattern,)
         case EdgePattern():
             return (part.consumer,)
@@ -402,9 +411,10 @@ _SORTS: dict[type, tuple[str, ...]] = {
 """What may make a value that a part matches, if not anything may."""
 
 
-def _check_sorts(parts: Iterable[DFPattern]) -> None:
+def _check_sorts(parts: Sequence[DFPattern]) -> None:
     """Refuse ``p & q``, and what is said of a type, if no value can be like this."""
     sorts: dict[int, frozenset[str]] = {}
+    facts: dict[int, _Facts] = {}
     for part in parts:
         sides = [sorts[id(side)] for side in parts_at_value(part)]
         join = frozenset.union if isinstance(part, OrPattern) else frozenset.intersection
@@ -417,8 +427,9 @@ def _check_sorts(parts: Iterable[DFPattern]) -> None:
             if not sorts[id(part)] and all(sides):
                 what = f"no value is {min(sides[0])} and {min(sides[1])}"
                 raise wrong_part(part, what, "write | for one or the other")
-        if isinstance(part, TypedPattern):
-            _check_type(part)
+            _check_edges(part)
+        facts[id(part)] = _facts_of(part, [facts[id(side)] for side in parts_at_value(part)])
+    _check_types(parts, facts)
 
 
 def _own_sorts(part: DFPattern) -> frozenset[str]:
@@ -433,17 +444,71 @@ def _own_sorts(part: DFPattern) -> frozenset[str]:
     return frozenset(_SORTS.get(type(part), _ANY))
 
 
-def _check_type(part: TypedPattern) -> None:
+_Facts: TypeAlias = "dict[str, frozenset[object]]"
+"""What is said of the type of a value, and what it allows."""
+
+
+def _facts_of(part: DFPattern, sides: Sequence[_Facts]) -> _Facts:
+    """Return what every value that *part* matches is, as far as the pattern says it of a type."""
+    if isinstance(part, OrPattern):
+        left, right = sides
+        return {word: left[word] | right[word] for word in left.keys() & right.keys()}
+    dtypes: Sequence[str] | None = None
+    ranks: Sequence[int] | None = None
+    shape: Sequence[Dim] | None = None
+    if isinstance(part, TypedPattern):
+        dtypes, ranks, shape = part.dtypes, part.ranks, part.shape
+    elif isinstance(part, ConstantPattern) and part.exact is not None:
+        dtypes, shape = (part.exact.dtype,), part.exact.shape
+    if shape is not None:
+        ranks = (len(shape),)
+    sizes = [(f"sizes of dimension {n}", (d,)) for n, d in enumerate(shape or ()) if type(d) is int]
+    said = [("element types", dtypes), ("ranks", ranks), *sizes]
+    own: _Facts = {word: frozenset(allowed) for word, allowed in said if allowed is not None}
+    return _joined([*sides, own])
+
+
+def _joined(facts: Iterable[_Facts]) -> _Facts:
+    """Return what all of *facts* allow."""
+    joined: _Facts = {}
+    for each in facts:
+        joined |= {word: joined.get(word, allowed) & allowed for word, allowed in each.items()}
+    return joined
+
+
+def _check_types(parts: Sequence[DFPattern], facts: Mapping[int, _Facts]) -> None:
     """Refuse statements about the type of one value that exclude each other."""
-    said = [part]
-    while isinstance(inner := said[-1].pattern, TypedPattern):
-        said.append(inner)
-    dtypes = [set(item.dtypes) for item in said if item.dtypes is not None]
-    ranks = [set(item.ranks) for item in said if item.ranks is not None]
-    ranks += [{len(item.shape)} for item in said if item.shape is not None]
-    for what, allowed in (("element types", dtypes), ("ranks", ranks)):
-        if allowed and not set[object].intersection(*allowed):
-            raise wrong_part(part, f"no value has such {what} at once: {part!r}")
+    needed = _reachable(parts[-1:], lambda p: () if isinstance(p, OrPattern) else _shown_parts(p))
+    is_needed = {id(part) for part in needed}
+    of_names: dict[str, _Facts] = {}
+    for part in parts:
+        said = facts[id(part)]
+        names = [leaf.name for leaf in _reachable([part], parts_at_value) if _is_leaf(leaf)]
+        if id(part) in is_needed and len(names) == 1 and names[0]:  # the same value elsewhere, too
+            said = of_names[names[0]] = _joined([of_names.get(names[0], {}), said])
+        for word, allowed in said.items():
+            if not allowed:
+                what = f"no value has such {word} at once: {part!r}"
+                raise wrong_part(part, what, "write | for one or the other")
+
+
+def _check_edges(part: AndPattern) -> None:
+    """Refuse ``p & ~p.used_by(q)``: the edge stands for the node that reads ``p``."""
+    for side, other in (part.parts, part.parts[::-1]):
+        edge = other.pattern if isinstance(other, NotPattern) else other
+        here = {identity_of(p) for p in _reachable([side], parts_at_value) if p is not edge}
+        while isinstance(edge, EdgePattern):
+            if identity_of(edge.producer) in here:
+                whole, value, reader = (repr(p).splitlines()[-1] for p in (edge, *edge.parts))
+                what = f"{whole} is the node that reads {value}, and no value reads itself"
+                hint = f"write {value}.not_used_by({reader})"
+                raise wrong_part(other, what, hint if edge is not other else None)
+            edge = edge.producer
+
+
+def identity_of(part: DFPattern) -> object:
+    """Return a key that is equal for parts that are bound together: leaves of one name."""
+    return part.name if _is_leaf(part) and part.name else id(part)
 
 
 def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
@@ -461,7 +526,7 @@ def _check_paths(parts: Iterable[DFPattern]) -> None:
     depths: dict[int, int] = {}
     for part in parts:
         depth = max((depths[id(inner)] for inner in part.parts), default=0)
-        if isinstance(part, (DominatorPattern, RepeatPattern)):
+        if isinstance(part, (DominatorPattern, RepeatPattern, VariadicPattern)):
             inner_depth = max((depths[id(inner)] for inner in hidden_parts(part)), default=-1)
             depth = max(depth, inner_depth + 1)
         if depth > _DEEPEST_PATH:
@@ -744,15 +809,23 @@ class PatternReader(TextReader[DFPattern]):
         return other
 
     def _argument(self, node: ast.expr) -> DFPattern:
-        """Read an argument of a node, which may be ``*name``."""
+        """Read an argument of a node, which may be ``*name`` or ``*name.each(Relu(_))``."""
         if not isinstance(node, ast.Starred):
             return self.pattern(node)
-        name = node.value
+        name, element = node.value, None
+        match name:
+            case ast.Call(func=ast.Attribute(value=inner, attr="each"), args=[each], keywords=[]):
+                name, element = inner, self.pattern(each)
+            case _:
+                pass
         if not isinstance(name, ast.Name):
-            raise wrong(node, "only a name can take several inputs", "write *name or *_")
+            usage = "write *name, *_ or *name.each(Relu(_))"
+            raise wrong(node, "only a name can take several inputs", usage)
         if name.id in self.op_types or name.id in self.assigned or name.id in self.operators:
             raise wrong(node, f"{name.id!r} has a meaning already")
-        return self._leaf(name, VariadicPattern)
+        leaf = self._leaf(name, VariadicPattern)
+        assert isinstance(leaf, VariadicPattern)  # noqa: S101  # as asked
+        return leaf if element is None else replace(leaf, element=element, place=place_of(node))
 
     def _output(self, node: ast.Subscript) -> DFPattern:
         pattern = self.pattern(node.value)
@@ -861,21 +934,35 @@ class PatternReader(TextReader[DFPattern]):
         if node.id in self.assigned:
             raise wrong(node, f"{node.id!r} is a pattern and takes no arguments")
         more = ["optional", "unordered", "call", "function", "op"]
-        hint = did_you_mean(node.id, [*_WORDS, *more, *self.op_types])
         if node.id in _IN_PYTHON:
             hint = f"that is Python: in a text it is {_IN_PYTHON[node.id]}"
-        raise wrong(node, f"unknown operator {node.id!r}", hint)
+            raise wrong(node, f"unknown operator {node.id!r}", hint)
+        raise self.unknown_op(node, [*_WORDS, *more])
 
     def _op_of_kind(self, node: ast.Call) -> OpPattern:
         _refuse_repetition(node)
         named = {keyword.arg: keyword.value for keyword in node.keywords}
+        if len(node.args) == 1 and named.keys() == {"domain"}:
+            return self._op_of_domain(read_text(node.args[0]), named["domain"], node)
         if node.args or set(named) - {"kind"}:
-            raise wrong(node, 'write op() or op(kind="elementwise")')
+            usage = 'write op(), op(kind="elementwise") or op("Gelu", domain=any)'
+            raise wrong(node, usage)
         kind = read_text(named["kind"]) if named else ""
         try:
             return pattern.is_op(kind=kind)
         except ValueError as error:
             raise wrong(node, str(error)) from error
+
+    def _op_of_domain(self, op_type: str, domain: ast.expr, node: ast.Call) -> OpPattern:
+        """Read ``op("Gelu", domain=any)``, or an operator of a domain that is no dotted name."""
+        if isinstance(domain, ast.Name) and domain.id == "any":
+            return pattern.is_op(op_type, pattern.ANY_DOMAIN)
+        of = canonical_domain(read_text(domain))
+        known = self.schemas.op_types(of)
+        if known and op_type not in known:
+            hint = did_you_mean(op_type, sorted(known))
+            raise wrong(node, f"unknown operator {op_type!r}", hint)
+        return pattern.is_op(op_type, of)
 
     def _function(self, node: ast.Call) -> OpPattern:
         usage = 'write function([a, b], body) or function(..., body, metadata={"Composite": "f"})'
@@ -1072,6 +1159,12 @@ def _written_attributes(call: CallPattern) -> list[str]:
     return [*spelled_attributes(call.attributes), *captured, *bound]
 
 
+def _write_several(part: VariadicPattern, spell: Spell) -> str:
+    """Write ``*name`` or ``*name.each(Relu(_))``."""
+    each = "" if part.element is None else f".each({spell(part.element)})"
+    return f"*{part.name or '_'}{each}"
+
+
 def _write_output(part: OutputPattern, spell: Spell) -> str:
     """Write ``node[1]``, or the name that the node gives to the output."""
     names = (part.node.name, *part.node.output_names)
@@ -1142,25 +1235,33 @@ def _write_typed(part: TypedPattern, spell: Spell) -> str:
 def _read_edge(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
     named = {keyword.arg: keyword.value for keyword in node.keywords}
     indices = [*node.args[1:], *named.values()]
-    if not node.args or len(indices) > 1 or set(named) - {"index"}:
-        raise wrong(node, "write a.used_by(b) or a.used_by(b, 0)")
     assert isinstance(node.func, ast.Attribute)  # noqa: S101  # it is a method
+    word = node.func.attr
+    if not node.args or len(indices) > 1 or set(named) - {"index"}:
+        raise wrong(node, f"write a.{word}(b) or a.{word}(b, 0)")
     index = read_number(indices[0]) if indices else None
-    consumer = reader.pattern(node.args[0])
-    if node.func.attr == "only_used_by":
-        return inner.only_used_by(consumer, index)
-    return inner.used_by(consumer, index)
+    edge: DFPattern = getattr(inner, word)(reader.pattern(node.args[0]), index)
+    return edge
 
 
-def _write_edge(part: EdgePattern, spell: Spell) -> str:
-    word = "only_used_by" if part.only else "used_by"
+def _write_edge(part: EdgePattern | UnusedPattern, spell: Spell) -> str:
+    if isinstance(part, UnusedPattern):
+        word, value = "not_used_by", part.pattern
+    else:
+        word, value = "only_used_by" if part.only else "used_by", part.producer
     index = "" if part.index is None else f", {part.index}"
-    return f"{_operand(part.producer, spell)}.{word}({spell(part.consumer)}{index})"
+    return f"{_operand(value, spell)}.{word}({spell(part.consumer)}{index})"
 
 
 def _read_repeat(reader: PatternReader, node: ast.Call) -> DFPattern:
     if len(node.args) < 2:  # noqa: PLR2004  # operator and base
         raise wrong(node, "write repeat(Cast, x, min=0, max=8)")
+    first = node.args[0]
+    is_node = isinstance(first, ast.Call) and ast.unparse(first.func) not in {"op", "call"}
+    if is_node or (isinstance(first, ast.Name) and first.id in reader.assigned):
+        of = first.func if isinstance(first, ast.Call) else None
+        hint = f"repeat({ast.unparse(of or ast.Name('Relu'))}, x) is a chain of such nodes"
+        raise wrong(first, f"{ast.unparse(first)!r} is no operator, of which a chain is made", hint)
     own = {k.arg: read_number(k.value) for k in node.keywords if k.arg in {"min", "max"}}
     others = [keyword for keyword in node.keywords if keyword.arg not in own]
     inner = ast.copy_location(ast.Call(node.func, node.args[2:], others), node)
@@ -1206,7 +1307,7 @@ class Spelling(NamedTuple):
 
 SPELLINGS = (
     Spelling(WildcardPattern, lambda part, _spell: part.name or "_"),
-    Spelling(VariadicPattern, lambda part, _spell: f"*{part.name or '_'}"),
+    Spelling(VariadicPattern, _write_several),
     Spelling(AbsentPattern, lambda _part, _spell: "None"),
     Spelling(ConstantPattern, _write_constant, {"const": _read_const, "is_value": _read_value}),
     Spelling(
@@ -1244,6 +1345,7 @@ SPELLINGS = (
         },
     ),
     Spelling(EdgePattern, _write_edge, methods={"used_by": _read_edge, "only_used_by": _read_edge}),
+    Spelling(UnusedPattern, _write_edge, methods={"not_used_by": _read_edge}),
     Spelling(RepeatPattern, _write_repeat, {"repeat": _read_repeat}),
     Spelling(
         DominatorPattern,

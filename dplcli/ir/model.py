@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
@@ -654,6 +655,28 @@ class TypeStatement:
         return self._decoded
 
 
+class FormalInput(NamedTuple):
+    """What the standard says of the type of an input.
+
+    Attributes:
+        variable: What all inputs and outputs of one element type have in common: ``T``.
+        dtypes: The element types that it may have.
+    """
+
+    variable: str
+    dtypes: frozenset[str]
+
+    @property
+    def only_dtype(self) -> str:
+        """The element type that it has whatever the others are, of indices int64; "" if none."""
+        if len(self.dtypes) == 1:
+            return min(self.dtypes)
+        return "int64" if self.dtypes == _INDEX_DTYPES else ""
+
+
+_INDEX_DTYPES = frozenset({"int32", "int64"})
+
+
 @dataclass(frozen=True)
 class OpSchema:
     """What the standard says of one operator at one opset version.
@@ -669,10 +692,10 @@ class OpSchema:
         defaults: The attributes that have a machine-readable default.
         since: The opset it came with.
         required_attributes: The attributes that a node must state.
-        integer_inputs: The inputs that are int64 (or int32) whatever the others are.
         required_inputs: The places of the formal inputs that are not optional.
         typed_by: By formal output, the input whose element type it has, or what that type always
             is; None if something else decides.
+        typed: What is said of the type of each formal input.
     """
 
     inputs: tuple[str, ...]
@@ -684,10 +707,21 @@ class OpSchema:
     defaults: Mapping[str, Attribute] = field(default_factory=dict)
     since: int = 1
     min_outputs: int = 1
-    integer_inputs: frozenset[int] = frozenset()
     required_attributes: frozenset[str] = frozenset()
     required_inputs: frozenset[int] = frozenset()
     typed_by: tuple[int | str | None, ...] = ()
+    typed: tuple[FormalInput, ...] = ()
+
+    @cached_property
+    def integer_inputs(self) -> frozenset[int]:
+        """The inputs that are int64 (or int32) whatever the others are."""
+        return frozenset(n for n, formal in enumerate(self.typed) if formal.dtypes <= _INDEX_DTYPES)
+
+    def formal(self, slot: int) -> FormalInput | None:
+        """Return what is said of the type of an input; None if there is none of that number."""
+        last = len(self.inputs) - 1
+        at = min(slot, last) if self.max_inputs > len(self.inputs) else slot
+        return self.typed[at] if 0 <= at <= last else None
 
 
 class SchemaLibrary(Protocol):

@@ -59,6 +59,29 @@ def summands(dim: Dim) -> tuple[int | str, ...]:
     return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
+_MOST_TIMES = 16
+
+
+def summands_stated(text: str) -> tuple[int | str, ...]:
+    """Return what somebody says that a size is: ``past``, ``past + 1``, ``2*past``; () if nothing.
+
+    A part that is multiplied is there so many times.
+    """
+    parts: list[int | str] = []
+    for part in text.split("+"):
+        one, _, other = (word.strip() for word in part.partition("*"))
+        if one.isidentifier():
+            one, other = other or "1", one
+        times = int(one) if one.isdecimal() and len(one) < len(str(LARGEST_SIZE)) else 0
+        if not times or (other and not (other.isidentifier() and times <= _MOST_TIMES)):
+            return ()
+        parts += [other] * times if other else [times]
+    return tuple(parts)
+
+
+LARGEST_SIZE = 10**18
+
+
 def dtype_name(code: int) -> str:
     """Name the element type *code*; a code newer than this table reads ``type<code>``."""
     return DTYPE_NAMES[code] if 0 <= code < len(DTYPE_NAMES) else f"type{code}"

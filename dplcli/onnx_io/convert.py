@@ -42,7 +42,7 @@ from dplcli.ir import (
     Tensor,
     TensorType,
 )
-from dplcli.ir.model import NO_REMARKS
+from dplcli.ir.model import NO_REMARKS, FormalInput
 from dplcli.ir.types import CHUNK, DTYPE_CODES, PLAIN_KINDS, bits_of, dtype_name, shared_type
 from dplcli.onnx_io.contrib import (
     CONTRIB,
@@ -592,8 +592,8 @@ def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's fie
 
 
 _VARIADIC = 2**31 - 1
-_INDEX_TYPES = {"tensor(int64)", "tensor(int32)"}
-
+_CALLED_OTHERWISE = {"float": "float32", "double": "float64"}
+"""What onnx's schemas call some element types."""
 
 _NEWEST = (1 << 31) - 1
 """An opset that no operator is too new for."""
@@ -696,16 +696,28 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
         required_attributes=frozenset(
             name for name, attribute in schema.attributes.items() if attribute.required
         ),
-        integer_inputs=frozenset(
-            slot for slot, formal in enumerate(schema.inputs) if formal.types <= _INDEX_TYPES
-        ),
         required_inputs=frozenset(
             slot
             for slot, formal in enumerate(schema.inputs)
             if not str(formal.option).endswith("Optional")
         ),
         typed_by=tuple(_typed_by(schema, formal) for formal in schema.outputs),
+        typed=tuple(
+            FormalInput(_type_text(formal), frozenset(map(_dtype_of_schema, formal.types)))
+            for formal in schema.inputs
+        ),
     )
+
+
+def _type_text(formal: OnnxSchema.FormalParameter) -> str:
+    """Return the type variable of a formal input, which onnxruntime spells otherwise."""
+    return str(getattr(formal, "type_str", None) or getattr(formal, "typeStr", ""))
+
+
+def _dtype_of_schema(text: str) -> str:
+    """Read ``tensor(float)``; what is no tensor stays as it is."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return _CALLED_OTHERWISE.get(name, name)
 
 
 def _typed_by(schema: OnnxSchema, made: OnnxSchema.FormalParameter) -> int | str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -19,8 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from dplcli.errors import InvalidModelError
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io import infer
-from dplcli.onnx_io.contrib import CONTRIB, runtime_schemas
-from dplcli.onnx_io.convert import schema_in_force
+from dplcli.onnx_io.contrib import CONTRIB
 from dplcli.onnx_io.read import model_from_proto
 from dplcli.onnx_io.write import to_proto
 
@@ -241,22 +239,6 @@ def whole_values(
     except Exception:  # noqa: BLE001  # whatever its implementations raise
         return {}
     return {info.name: np.asarray(array) for info, array in zip(outputs, given, strict=True)}
-
-
-@cache
-def accepted_types(op_type: str, domain: str, opset: int) -> tuple[frozenset[str], ...]:
-    """Return by formal input which element types an operator takes; none if nobody knows it."""
-    schema = schema_in_force(op_type, opset, domain)
-    if domain == CONTRIB:
-        schema = runtime_schemas().get(op_type)
-    if schema is None:
-        return ()
-    names = {"float": "float32", "double": "float64"}
-    texts = [
-        {text.removeprefix("tensor(").removesuffix(")") for text in formal.types}
-        for formal in schema.inputs
-    ]
-    return tuple(frozenset(names.get(text, text) for text in each) for each in texts)
 
 
 def _proto_of(node: Any) -> onnx.NodeProto:  # noqa: ANN401  # as in MadeUpGraph

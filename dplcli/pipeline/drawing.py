@@ -11,7 +11,6 @@ import numpy as np
 
 from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch
 from dplcli.ir import operators
-from dplcli.onnx_io.scratch import accepted_types
 from dplcli.pipeline.wishes import Facet, Wishes, stated_numbers
 
 if TYPE_CHECKING:
@@ -273,9 +272,10 @@ class Drawing:
         """Return *kind*, or another type if those that read the leaf do not take that."""
         for op_type, slot in [*self._readers(name), *self.slots.get(name, ())]:
             domain, _, plain = op_type.rpartition(".")
-            by_slot = accepted_types(plain, domain, self.opset)
-            if slot < len(by_slot) and kind not in by_slot[slot]:
-                options = [other for other in wished or _TYPES if other in by_slot[slot]]
+            schema = self.schemas.find(plain, domain, self.opset)
+            formals = () if schema is None else schema.typed
+            if slot < len(formals) and kind not in formals[slot].dtypes:
+                options = [other for other in wished or _TYPES if other in formals[slot].dtypes]
                 if not options:
                     raise DeadEndError
                 kind = str(options[0] if "bool" in options else self.one_of(options))

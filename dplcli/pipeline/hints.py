@@ -20,7 +20,7 @@ from dplcli.errors import counted
 from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import as_written, load_model
 from dplcli.passes.select import explain_rules, select_matches
-from dplcli.pipeline.rules import load_rewrites, load_rules
+from dplcli.pipeline.rules import assuming, load_rewrites, load_rules
 from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model, Value
     from dplcli.passes.rewrite import Rewriting
     from dplcli.passes.select import Selection
+    from dplcli.verify.check import Sums
 
 
 _MOST_NODES = 3000
@@ -73,7 +74,16 @@ def hints_on_matches(
     raising = "dpl rewrite" if replaces else "dpl rewrite -p prepare"
 
     preparing = "dpl rewrite -p prepare comes first" if replaces else "dpl partition --prepare"
+    inside, total = _covered(selection)
+
+    def left_with(sums: Sums) -> int:
+        again = assuming(load_model(path), {**model.sums, **sums})
+        return total - _covered(select_matches(again, rules))[0]
+
     return _said(
+        lambda: (
+            "" if is_prepared else _on_sums(path, model, left_with, total - inside, "unmatched")
+        ),
         lambda: "" if is_prepared else _on_opset(path, model, rules, f"{raising} --opset"),
         lambda: _on_ranks(refused),
         lambda: "" if is_prepared else _on_coverage(path, selection, preparing),
@@ -84,23 +94,35 @@ def hints_on_matches(
 
 
 def hints_on_rewrite(
-    path: Path, opset: int | None, rules: Sequence[RewriteRule], done: Rewriting, nodes: int
+    path: Path,
+    load: Callable[[], Model],
+    rules: Sequence[RewriteRule],
+    done: Rewriting,
+    nodes: tuple[int, int],
 ) -> tuple[str, ...]:
     """Say what would let more rules of a rewrite apply, or apply more often.
 
     Args:
         path: The file of the model.
-        opset: The opset that it was raised to; None for its own.
+        load: Reads the model as it was before the rewrite.
         rules: The rules.
         done: What became of them.
-        nodes: How many nodes the model has.
+        nodes: How many nodes the model has, and had before.
     """
-    if nodes > _MOST_NODES:
+    if max(nodes) > _MOST_NODES:
         return ()
+    original = load()
+
+    def left_with(more: Sums) -> int:
+        model = assuming(load(), {**original.sums, **more})
+        _rewritten(model, rules)
+        return _count(model)
+
     return _said(
-        lambda: _on_opset(path, load_model(path, opset=opset), rules, "--opset"),
+        lambda: _on_sums(path, original, left_with, nodes[0], "left"),
+        lambda: _on_opset(path, load(), rules, "--opset"),
         lambda: _on_ranks(done.refused),
-        lambda: _on_applications(load_model(path, opset=opset), rules, done.counts),
+        lambda: _on_applications(load(), rules, done.counts),
     )
 
 
@@ -115,6 +137,42 @@ def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
         with suppress(Exception):
             lines.append(hint())
     return tuple(filter(None, lines))
+
+
+# Sizes that nothing proves to be sums of others.
+
+
+def _on_sums(
+    path: Path, model: Model, left_with: Callable[[Sums], int], left: int, word: str
+) -> str:
+    """Say what is to be said of sizes that have to fit together for more to match.
+
+    Args:
+        path: The file of the model.
+        model: The model, with what is said of sizes already.
+        left_with: Returns how many nodes are left if more is said.
+        left: How many nodes are left now.
+        word: What they are.
+    """
+    kinds = (value.declared_type for value in model.graph.inputs)
+    named = {d for kind in kinds if kind is not None for d in kind.shape or () if type(d) is str}
+    if len(named) < 2:  # noqa: PLR2004  # one is the sum of nothing
+        return ""
+    from dplcli.verify.inputs.relations import SizeTerms  # noqa: PLC0415  # few models have any
+    from dplcli.verify.model import Dataflow, input_ports, read_model  # noqa: PLC0415
+
+    flow = Dataflow(read_model(path))
+    related = SizeTerms(flow, input_ports(flow.model.graph)).related()
+    sums = {name: parts for name, parts in related.items() if name not in model.sums}
+    if not 0 < len(sums) <= _MOST_NAMED or (then := left_with(sums)) >= left:
+        return ""
+    for name in [*sums]:
+        fewer = {other: parts for other, parts in sums.items() if other != name}
+        if fewer and left_with(fewer) <= then:
+            sums = fewer
+    options = " ".join(f"--shape {name}={'+'.join(map(str, p))}" for name, p in sums.items())
+    said = " and ".join(f"{name} is always {' + '.join(map(str, p))}" for name, p in sums.items())
+    return f"{then:,} nodes instead of {left:,} are {word} if {said}: {options}"
 
 
 # Rules that hold for later opsets alone.
@@ -140,7 +198,7 @@ def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> s
     opset = max((late[rule] for rule in fitting), default=0)
     if not opset:
         return ""
-    counts = _done_at(load_model(path, opset=opset), rules)
+    counts = _done_at(assuming(load_model(path, opset=opset), model.sums), rules)
     counts_of_late = {rule: counts[rule] for rule in late if counts.get(rule)}
     if not counts_of_late:
         return ""
@@ -269,6 +327,10 @@ def _rewritten(model: Model, rules: Sequence[RewriteRule]) -> Mapping[str, int]:
     from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # few models are worth the try
 
     return rewrite(model, rules).counts
+
+
+def _count(model: Model) -> int:
+    return sum(node.op_type != "Constant" for graph in model.graphs() for node in graph)
 
 
 # What another policy would make of matches that others read from.

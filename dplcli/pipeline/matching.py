@@ -12,7 +12,7 @@ from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import explain_rules, measure, select_matches
 from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import exact_types, find_nodes, sizes_in
-from dplcli.pipeline.rules import load_any_rules, names_of, rules_named
+from dplcli.pipeline.rules import assuming, load_any_rules, names_of, rules_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
     from dplcli.passes.select import Coverage, GapCause
-    from dplcli.settings import ExplainSettings, MatchSettings, RuleSettings
+    from dplcli.settings import ExplainSettings, MatchSettings
     from dplcli.verify import Check
+    from dplcli.verify.check import Sums
     from dplcli.verify.verdict import VerificationResult
 
 
@@ -85,8 +86,13 @@ def explain(model_path: Path, settings: ExplainSettings) -> ExplainOutcome:
     )
 
 
-def _read(model_path: Path, source: RuleSettings) -> tuple[Model, list[Rule]]:
-    model = load_model(model_path)
+def _read(model_path: Path, source: MatchSettings | ExplainSettings) -> tuple[Model, list[Rule]]:
+    sums: Sums = {}
+    if source.shape:
+        from dplcli.verify.check import assumed_sums  # noqa: PLC0415  # rarely needed
+
+        sums = assumed_sums(source.shape)
+    model = assuming(load_model(model_path), sums)
     model.note_refutations()
     rules, _ = load_any_rules(source, model)
     return model, rules

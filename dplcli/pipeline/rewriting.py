@@ -306,8 +306,8 @@ def rewrite(
     outcome = keep_what_holds(job, make, finish)
     if settings.hints and not settings.is_restricted:
         done = Rewriting({**outcome.counts}, outcome.rounds, outcome.refused, outcome.applications)
-        nodes = job.ops.total()
-        said = hints_on_rewrite(model_path, settings.opset, job.rules, done, nodes)
+        before, after = outcome.nodes
+        said = hints_on_rewrite(model_path, job.load, job.rules, done, (after, before))
         outcome = replace(outcome, hints=said)
     return outcome
 

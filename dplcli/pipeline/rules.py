@@ -15,6 +15,7 @@ from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageErr
 from dplcli.files import exists
 from dplcli.onnx_io import load_model
 from dplcli.onnx_io.scratch import functions_from_text
+from dplcli.shapes import assume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, SchemaLibrary
     from dplcli.settings import RuleSettings
+    from dplcli.verify.check import Sums
 
     R = TypeVar("R", bound=Rule)
 
@@ -184,3 +186,23 @@ def _check(
         names = ", ".join([*named, *settings.target]) or "the rules given"
         raise CatalogError(f"{names}: {problem}", hint=hint)
     check_distinct(rules)
+
+
+# What rules may rely on.
+
+
+def assuming(model: Model, sums: Sums) -> Model:
+    """Let rules rely on *sums*, and on those that the outputs of *model* state; return it.
+
+    Raises:
+        UsageError: No input has a dimension that is named.
+    """
+    kinds = (value.declared_type for value in model.graph.inputs)
+    dims = {d for kind in kinds if kind is not None for d in kind.shape or () if isinstance(d, str)}
+    for name, parts in sums.items():
+        for each in (name, *parts):
+            if isinstance(each, str) and each not in dims:
+                hint = f"there are: {', '.join(sorted(dims)) or 'none'}"
+                raise UsageError(f"--shape: no input has a dimension {each!r}", hint=hint)
+    assume(model, sums)
+    return model

@@ -13,6 +13,7 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_model, load_model, staged
 from dplcli.outcomes import BrokenTurn, Delivery
 from dplcli.passes.rewrite import RewriteObserver
+from dplcli.pipeline.rules import assuming
 from dplcli.pipeline.verifying import check_of, compare, prepare
 
 if TYPE_CHECKING:
@@ -213,16 +214,7 @@ def load_editable(path: Path, opset: int | None = None, sums: Sums = _NO_SUMS) -
 def _editable(model: Model, sums: Sums) -> Model:
     onnx_io.check_imports(model)
     onnx_io.check_external_data(model)
-    # Refuse a sum of dimensions that the inputs do not have.
-    kinds = (value.declared_type for value in model.graph.inputs)
-    dims = {d for kind in kinds if kind is not None for d in kind.shape or () if isinstance(d, str)}
-    for name, parts in sums.items():
-        for each in (name, *parts):
-            if isinstance(each, str) and each not in dims:
-                hint = f"there are: {', '.join(sorted(dims)) or 'none'}"
-                raise UsageError(f"--shape: no input has a dimension {each!r}", hint=hint)
-    model.sums = sums
-    return model
+    return assuming(model, sums)
 
 
 def graph_objection(model: Model) -> str:

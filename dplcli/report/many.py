@@ -144,7 +144,7 @@ def _table(answers: Iterable[ModelAnswer]) -> TextTable:
     table = TextTable(*columns, right=names, prose=("why",), title="Models", ranks=ranks)
     for answer in answers:
         word = (has_verdicts and answer.verdict) or _WORDS[answer.status]
-        why = next(iter(answer.messages), "")
+        why = next(iter(answer.messages), "").partition("\n    ")[0]  # without an excerpt
         for name in (answer.label, Path(answer.label).name):
             why = why.removeprefix(f"{name}: ")
         table.add_row(

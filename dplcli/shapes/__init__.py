@@ -4,6 +4,6 @@
 while a graph is edited: what a value means does not change when the nodes round it are replaced.
 """
 
-from dplcli.shapes.knowledge import Knowledge, described, items_of, shape_of
+from dplcli.shapes.knowledge import Knowledge, assume, described, items_of, shape_of
 from dplcli.shapes.rules import Fact
 from dplcli.shapes.terms import Algebra, Term

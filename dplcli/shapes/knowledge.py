@@ -10,6 +10,7 @@ import numpy as np
 from dplcli.ir import ArrayTensor, TensorType, Value, operators
 from dplcli.ir.model import is_exact
 from dplcli.ir.operators import attribute_of, flops, kind_of, schema_of
+from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import dtype_name, is_made_up, summands
 from dplcli.shapes import rules
 from dplcli.shapes.rules import NOTHING, Fact, UnknownError, View
@@ -539,6 +540,39 @@ def items_of(value: Value) -> NDArray[Any] | None:
     if fact.content is None or fact.shape is None:
         return None
     return np.array(fact.content, dtype=object).reshape((-1,) if fact.shape else ())
+
+
+def assume(model: Model, sums: Mapping[str, tuple[int | str, ...]]) -> None:
+    """Let *sums*, and those that the outputs of *model* state, be what is known of sizes."""
+    model.sums = {**_sums_of_outputs(model.graph), **sums}
+    if model.sums:
+        model.forget()  # what is known without them
+
+
+def _sums_of_outputs(graph: Graph) -> dict[str, tuple[int | str, ...]]:
+    """Return the sizes of inputs that are sums of others, as outputs state and the graph makes it.
+
+    If the keys that a model returns, past ones and new ones, are ``total`` long, then so is a mask
+    of ``total`` elements: a symbol is one size wherever the file has it.
+    """
+    known = graph.model.memory(Knowledge)
+    kinds = (value.declared_type for value in graph.inputs)
+    symbols = {dim for kind in kinds if kind is not None for dim in kind.shape or ()}
+    sums: dict[str, tuple[int | str, ...]] = {}
+    for value in graph.outputs:
+        maker, stated = behind_identities(value).producer, value.declared_type
+        axes = range(0) if stated is None else range(len(stated.shape or ()))
+        if maker is None or (maker.domain, maker.op_type) != ("", "Concat"):
+            continue
+        for axis in axes:
+            said = stated.shape[axis]  # type: ignore[index, union-attr]  # it has axes
+            size = (known.shape(value) or (None,) * len(axes))[axis] if said in symbols else None
+            if isinstance(said, str) and isinstance(size, Term):
+                parts = known.algebra.summands(size)
+                names = [p[2] if type(p) is tuple and p[0] == "symbol" else p for p in parts]
+                if names and all(type(n) is int or n in symbols - {said} for n in names):
+                    sums.setdefault(said, tuple(names))
+    return sums
 
 
 def described(value: Value, number: Number) -> str:

@@ -7,7 +7,7 @@ ever unknown here, and equality of terms is equality for all values of the atoms
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -193,6 +193,15 @@ class Algebra:
         (product, factor), *others = number.products.items()
         is_atom = factor == 1 and len(product) == 1 and not others
         return self._keys[product[0]] if is_atom else None
+
+    def summands(self, number: Term) -> list[Any]:
+        """Return the keys of the atoms, and the number, that *number* is the sum of; [] if none."""
+        parts: list[Any] = []
+        for product, times in number.products.items():
+            if len(product) > 1 or times < 0:
+                return []
+            parts += [self._keys[product[0]]] * times if product else [times]
+        return parts
 
     def written(self, number: Number, name_of: Callable[[Hashable], str | None]) -> str:
         """Write *number* with names for the atoms, from their keys; the largest products first."""

@@ -583,7 +583,7 @@ def _certain_parts(pattern: patterns.DFPattern) -> set[int]:
         if isinstance(part, (patterns.OrPattern, patterns.NotPattern)) or id(part) in certain:
             continue
         certain.add(id(part))
-        pending += part.parts
+        pending += part.parts[:1] if isinstance(part, patterns.UnusedPattern) else part.parts
     return certain
 
 

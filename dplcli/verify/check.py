@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dplcli.errors import UsageError, did_you_mean
-from dplcli.ir.types import Exempt, summands
+from dplcli.ir.types import Exempt, summands_stated
 
 # What somebody asks of the inputs: values from elsewhere, ranges, shapes.
 
@@ -34,7 +34,7 @@ def sizes_and_shapes(
         if isinstance(size, int):
             sizes[name] = size
         elif isinstance(size, str):
-            if not (parts := summands(size)):
+            if not (parts := summands_stated(size)):
                 raise UsageError(
                     f"--shape {name}={size}: not a size, nor a sum of sizes",
                     hint="write --shape total=past+sequence",
@@ -42,7 +42,33 @@ def sizes_and_shapes(
             sums[name] = parts
         else:
             shapes[name] = tuple(size)
-    return sizes, shapes, sums
+    ordered: dict[str, tuple[int | str, ...]] = {}  # each after those that it is made of
+    while len(ordered) < len(sums):
+        left = sums.keys() - ordered.keys()
+        ready = [name for name in sums if name in left and left.isdisjoint(sums[name])]
+        if not ready:
+            name = min(left)
+            raise UsageError(
+                f"--shape {name}={shape[name]}: {name!r} is a part of itself",
+                hint="say what a dimension is in terms of others",
+            )
+        ordered |= {name: sums[name] for name in ready}
+    return sizes, shapes, ordered
+
+
+def assumed_sums(shape: Mapping[str, int | Sequence[int] | str]) -> Sums:
+    """Read ``--shape`` where nothing runs: only what a dimension always is matters.
+
+    Raises:
+        UsageError: It is a size, or a part of itself.
+    """
+    sizes, shapes, sums = sizes_and_shapes(shape)
+    for name in (*sizes, *shapes):
+        raise UsageError(
+            f"--shape {name}: nothing is run here, so no size is chosen",
+            hint="say what a dimension always is: --shape total=past+sequence",
+        )
+    return sums
 
 
 @dataclass(frozen=True, kw_only=True)

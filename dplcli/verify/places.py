@@ -40,7 +40,7 @@ from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
 from dplcli.ir.operators import BOUNDING, NEVER_EMPTY, WEIGHT_AXES
-from dplcli.shapes.knowledge import Knowledge
+from dplcli.shapes.knowledge import Knowledge, assume
 from dplcli.verify import compare, float64
 from dplcli.verify.behaviours import (
     beside_edits,
@@ -181,6 +181,7 @@ class _Places(CutModels):
         self, reference: Reference, candidate: ModelSource, judge: Judge, cases: Sequence[int]
     ) -> None:
         super().__init__(reference.source, candidate, reference.feeds[cases[0]])
+        assume(self.models[0], judge.settings.request.sums)
         self.feeds = {case: {**self.defaults, **reference.feeds[case]} for case in cases}
         self._given = len(self.feeds)
         self._sized: set[object] = set()  # the forms of places that were fed with other sizes

@@ -166,6 +166,24 @@ def test_what_is_wrong_with_the_call_is_said_once(dpl: Dpl) -> None:
 
 
 @pytest.mark.usefixtures("models")
+def test_mistakes_of_a_catalogue_are_said_in_lines(dpl: Dpl, folder: Path) -> None:
+    """Each once, with its excerpt below it, as for one model."""
+    rules = (
+        "dpl: 1\ntarget: t\npatterns:\n- {name: a, pattern: Rleu(x)}\n- {name: b, pattern: Neg()}\n"
+    )
+    (folder / "bad.yaml").write_text(rules, encoding="utf-8")
+
+    answer = dpl("match", "models", "--patterns", "bad.yaml")
+
+    lines = answer.err.splitlines()
+    assert (answer.code, answer.out) == (2, "")
+    assert lines[0] == "dpl: error: bad.yaml:4:22: rule 'a': unknown operator 'Rleu' (3 models)"
+    assert lines[2].strip() == "^"
+    assert [line for line in lines if "(3 models)" in line and "'b'" in line]
+    assert not any("\\n" in line for line in lines)
+
+
+@pytest.mark.usefixtures("models")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -193,10 +193,16 @@ def test_sum_holds_wherever_inputs_are_made(
 def test_rules_rely_on_sums(dpl: Dpl, folder: Path) -> None:
     """A cache and what is new have the length of a mask, if that is said; without it, nobody knows.
 
-    A sum of dimensions that no input has, and what is no sum, are refused.
+    What the model returns says it, too: a Concat of both. A sum of dimensions that no input has,
+    and what is no sum, are refused.
     """
     shape = replace(SIZES["tiny"], layers=1)
-    write(folder / "m.onnx", shape, "dynamo", "fp32")
+    write(folder / "said.onnx", shape, "dynamo", "fp32")
+    model = onnx.load(folder / "said.onnx", load_external_data=False)
+    for value in model.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.dim_param = {"total": "longer"}.get(dim.dim_param, dim.dim_param)
+    onnx.save(model, folder / "m.onnx")
     made = "rewrite m.onnx --opset 24 -p prepare -p fuse --no-verify --json - --quiet -o o.onnx"
 
     def applied(*options: str) -> int:
@@ -207,11 +213,58 @@ def test_rules_rely_on_sums(dpl: Dpl, folder: Path) -> None:
 
     assert (applied(), applied("--shape", "total=past+sequence")) == (0, 1)
     assert applied("--shape", "total=past+batch") == 0
+    assert applied("--shape", "total=past+2*sequence") == 0
+    hints = dpl(*made.replace("--json - --quiet", "").split()).out
+    assert "if total is always" in hints
+    assert "--shape total=" in hints
+    found = dpl("match", "o.onnx", "-p", "fuse", "--shape", "total=past+sequence", "--json", "-")
+    assert found.code == 0, found.err
+    made = made.replace("m.onnx", "said.onnx")
+    assert applied() == 1
 
     for text, said in (
         ("total=past+seq", "no input has a dimension 'seq'"),
         ("total=past+", "not a size, nor a sum"),
-        ("total=past", "not a size"),
+        ("total=past*sequence", "not a size"),
+        ("total=17*past", "not a size"),
+        ("total=total", "'total' is a part of itself"),
     ):
+        for command in (made, "match m.onnx -p fuse", "explain m.onnx -p fuse"):
+            answer = dpl(*command.split(), "--shape", text)
+            assert (answer.code, said in answer.err) == (2, True), answer.err
         answer = dpl(*made.split(), "--shape", text)
         assert (answer.code, said in answer.err) == (2, True), answer.err
+
+
+def test_a_dimension_may_always_be_another_one(dpl: Dpl, folder: Path) -> None:
+    """A multiple, too; without it nothing proves that the sizes are equal."""
+    text = """g (float[n] x, float[m] y) => (float[k] o, float[l] q) {
+        a = Relu (x) b = Neg (y) c = Concat <axis = 0> (x, x) d = Neg (y)
+        o = Concat <axis = 0> (a, b) q = Concat <axis = 0> (c, d) }"""
+    onnx.save(proto_from_text(text), folder / "m.onnx")
+    rules = """dpl: 1
+target: t
+patterns:
+- {name: same, pattern: "Concat(Relu(x), Neg(y), axis=0)", where: ["dims(x) == dims(y)"]}
+- {name: twice, pattern: "Concat(c & Concat(_, _), Neg(y), axis=0)", where: [dims(c) == dims(y)]}
+"""
+    (folder / "r.yaml").write_text(rules, encoding="utf-8")
+
+    def matched(*options: str) -> dict[str, int]:
+        answer = dpl("match", "m.onnx", "-p", "r.yaml", "--json", "-", "--quiet", *options)
+        assert answer.code == 0, answer.err
+        counts: dict[str, int] = json.loads(answer.out)["counts"]
+        return {rule: count for rule, count in counts.items() if count}
+
+    assert matched() == {}
+    assert matched("--shape", "m=n") == {"t.same": 1}
+    assert matched("--shape", "m=2*n") == {"t.twice": 1}
+    answer = dpl("explain", "m.onnx", "-p", "r.yaml", "--shape", "m=n", "--json", "-", "--quiet")
+    assert [rule["matched"] for rule in json.loads(answer.out)["rules"]] == [1, 0]
+    answer = dpl("match", "m.onnx", "-p", "r.yaml", "--shape", "m=4")
+    assert (answer.code, answer.message) == (
+        2,
+        "--shape m: nothing is run here, so no size is chosen",
+    )
+    answer = dpl("match", "m.onnx", "-p", "r.yaml", "--shape", "m=n+1", "--shape", "n=m")
+    assert (answer.code, "is a part of itself" in answer.message) == (2, True)

@@ -494,6 +494,17 @@ dpl.partition(3)
 dpl.partition("m", sed=3)
 dpl.partition("m", seed="x")
 dpl.match("m", patterns=3)
+
+from dplcli.dpl import GraphBuilder, Match, Operand, RewriteFunction
+
+def half(match: Match, build: GraphBuilder) -> Operand:
+    return build.op("Mul", match["x"], 0.5)
+
+def backwards(build: GraphBuilder, match: Match) -> Operand:
+    return build.op("Mul", match["x"], 0.5)
+
+right: RewriteFunction = half
+wrong: RewriteFunction = backwards
 """
 
 
@@ -519,4 +530,6 @@ def test_mypy_knows_what_a_program_gets(tmp_path: Path) -> None:
     of_numpy = ("dtype[Any]", "tuple[Any, ...]", "generic[Any]")
     plain = [reduce(lambda text, known: text.replace(known, ""), of_numpy, e) for e in revealed]
     assert [line for line in plain if re.search(r"\bAny\b", line)] == []
-    assert [line.partition(":")[2].partition(":")[0] for line in errors] == ["29", "30", "31", "32"]
+    assert [line.partition(":")[2].partition(":")[0] for line in errors] == [
+        *("29", "30", "31", "32", "43")
+    ]

@@ -186,6 +186,36 @@ def test_unbound_names_get_a_guess() -> None:
     assert caught.value.hint == "did you mean 'len'?"
 
 
+@pytest.mark.parametrize(
+    ("condition", "message", "hint"),
+    [
+        ("is_close(a, 0.5)", "gives a, which is an attribute, to is_close", "abs(a - 0.5) < 1e-6"),
+        ("is_close(y.attrs.alpha, 0.5)", "gives y.attrs.alpha", "abs(y.attrs.alpha - 0.5) < 1e-6"),
+        ("is_close(x.value, 0.5)", "gives x.value to is_close", "write is_close(x, …)"),
+        ("dims(x.shape) == dims(y)", "gives x.shape to dims", "write dims(x)"),
+        ("is_static(x.shape[0])", "gives x.shape[0] to is_static", "write is_static(x)"),
+        ("same_shape(x, 3)", "gives 3 to same_shape", None),
+        ("y.alpha == 1", "asks for 'alpha'", "an attribute of its node is y.attrs.alpha"),
+    ],
+)
+def test_what_is_no_value_is_an_error(condition: str, message: str, hint: str | None) -> None:
+    """A function of a value takes no attribute and no fact; this is said when the rule is made."""
+    with pytest.raises(PatternSyntaxError) as caught:
+        rule("y = LeakyRelu(x, alpha=a)\ny", condition)
+    assert message in caught.value.message
+    assert (hint or "") in (caught.value.hint or "")
+    assert bool(caught.value.hint) is bool(hint)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["is_close(x, 0.5)", "all(is_close(v, 0.5) for v in rest)", "is_close(rest[0], 1)", "a == 1"],
+)
+def test_what_is_a_value_is_none(condition: str) -> None:
+    """A near miss for each."""
+    rule("Concat(LeakyRelu(x, alpha=a), *rest, axis=0)", condition)
+
+
 @pytest.mark.parametrize("text", ["", "   ", "x.rank ==", "x.rank; 1", "x = 3", "import os", "(x"])
 def test_what_is_no_expression_is_an_error(text: str) -> None:
     """A condition is exactly one expression."""

@@ -108,3 +108,96 @@ def test_a_chain_that_fails_inside_is_marked() -> None:
 
     assert line.pattern == "repeat(Add, …, …, min=2)"
     assert "node 2" in line.found
+
+
+# What is wrong is what is wrong with the largest part that fits.
+
+
+GELU = """
+    _twice = Add(Erf(Div(x, const(root))), 1.0)
+    _cdf = Mul(_twice, 0.5)
+    _long = Mul(x, _twice)
+    y = Mul(Mul(x, 0.5) | Div(x, 2.0), _twice) | Mul(x, _cdf) | Mul(_long, 0.5) | Div(_long, 2.0)
+    y
+"""
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "m = Mul (x, t) y = Mul (m, half)",
+        "m = Mul (x, half) y = Mul (m, t)",
+        "m = Mul (half, x) y = Mul (t, m)",
+        "m = Mul (t, half) y = Mul (m, x)",
+        "m = Mul (half, t) y = Mul (x, m)",
+    ],
+)
+@pytest.mark.parametrize(("half", "root"), [(0.25, 1.41), (0.5, -1)])
+def test_the_largest_part_that_fits_says_what_is_wrong(last: str, half: float, root: float) -> None:
+    """Not what was tried last: each way to write a factor is tried at each node."""
+    text = f"""g (float[2] x) => (float[2] y) <float half = {{{half}}}, float r = {{1.41}},
+        float one = {{1}}> {{ d = {"Div (x, r)" if root > 0 else "Div (r, x)"} e = Erf (d)
+        t = Add (e, one) {last} }}"""
+    trace = traced(GELU, text)
+    mismatch = trace.mismatch
+
+    assert mismatch is not None
+    assert trace.matched == 5
+    if root > 0:
+        assert (mismatch.expected, mismatch.found[-6:]) == ("the constant 0.5", "= 0.25")
+    else:
+        assert "'d'" not in mismatch.found
+        assert {mismatch.found.split(" ")[2]} <= {"'x'", "'r'"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected", "found"),
+    [
+        pytest.param(
+            "Add(same_shape(Relu(x), y), Neg(y))",
+            "provably the shape of the input 'b' of type float32[K]",
+            "of type float32[N]",
+            id="what-is-not-known-is-not-said-to-differ",
+        ),
+        pytest.param(
+            "Add(same_shape(Relu(x), c), Neg(y) & ~Exp(c))",
+            "the shape of a value that takes no part",
+            "of type float32[N]",
+            id="what-takes-no-part",
+        ),
+        pytest.param("Add(Relu(x) & ~Relu(a), y)", "~Relu(a)", "Relu 'r'", id="what-is-denied"),
+        pytest.param(
+            "Add(Relu(x).not_used_by(Neg(_)), y)",
+            "Relu(x).not_used_by(Neg(_))",
+            "Relu 'r'",
+            id="what-does-not-follow",
+        ),
+    ],
+)
+def test_what_is_said_of_shapes_and_denials(pattern: str, expected: str, found: str) -> None:
+    """Two shapes that print alike do not differ; what is denied is said whole."""
+    text = """g (float[N] a, float[K] b) => (float[M] o) {
+        r = Relu (a) m = Neg (b) n = Neg (r) o = Add (r, m) }"""
+    mismatch = traced(pattern, text).mismatch
+
+    assert mismatch is not None
+    assert mismatch.expected == expected
+    assert found in mismatch.found
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("dims(x) == dims(y)", "is not proved to hold"),
+        ("same_shape(x, y)", "is not proved to hold"),
+        ("dims(x) == [7]", "does not hold"),
+        ("dims(x) == dims(z)", "does not hold"),
+        ("x.rank == 2", "does not hold"),
+    ],
+)
+def test_a_size_that_is_not_proved_equal_is_not_said_to_differ(condition: str, said: str) -> None:
+    """Shapes of other ranks, and numbers, do differ."""
+    text = """g (float[N] a, float[M] b, float[M, 3] c) => (float[K] o) {
+        p = Relu (a) q = Neg (b) r = Flatten (c) o = own.F (p, q, r) }"""
+    refused = selected(rule("own.F(x, y, z)", condition), text)
+    assert [item.reason for item in refused.refused] == [f"{condition!r} {said}"]

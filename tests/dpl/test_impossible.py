@@ -80,6 +80,15 @@ def test_a_catalogue_says_where() -> None:
         ("Add(x, input() & y[1])\n".replace("y[1]", "Split(y)[1]"), "an input and a node"),
         ('Relu(x.has_dtype("float32").has_dtype("int64"))', "element types"),
         ("Relu(x.has_rank(2, 3).has_shape(n, 4, 4, 1))", "ranks"),
+        ("Relu(x.has_rank(4) & x.has_rank(3))", "ranks"),
+        ('Relu(x.has_dtype("int8") & x.has_dtype("int32"))', "element types"),
+        ("Relu((x.has_rank(4) | x.has_rank(5)) & x.has_shape(3, n))", "ranks"),
+        ("Relu(x.has_shape(n, 3) & x.has_shape(m, 4))", "sizes of dimension 1"),
+        ("Add(x.has_rank(4), Neg(x.has_rank(3)))", "ranks"),
+        ('Relu(is_value([1, 2], dtype="int8").has_dtype("int64"))', "element types"),
+        ("m = Mul(x, y)\nm & ~m.used_by(Relu(_))", "no value reads itself"),
+        ("Relu(x & ~x.used_by(Neg(_)).used_by(Exp(_)))", "no value reads itself"),
+        ("m = Mul(x, y)\nm & m.used_by(Relu(_))", "no value reads itself"),
         ("Relu(x)[1]", "Relu has no output 1"),
         ("y, z = Relu(x)\ny", "Relu has no output 1"),
         ("Softmax(x, axis=1.5)", "Softmax: axis is int, not 1.5"),
@@ -90,6 +99,14 @@ def test_contradictions_are_errors(text: str, words: str) -> None:
     """Parts that no value or no node can be."""
     with pytest.raises(PatternSyntaxError, match=words):
         rule(pattern_of(text))
+
+
+def test_what_is_not_followed_is_said_otherwise() -> None:
+    """An edge stands for the node that reads, so its negation says nothing of what is read."""
+    with pytest.raises(PatternSyntaxError) as caught:
+        rule(pattern_of("m = Mul(x, y)\nm & ~m.used_by(Relu(_))"))
+    assert caught.value.hint == "write m.not_used_by(Relu(_))"
+    assert (caught.value.line, caught.value.column) == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +120,14 @@ def test_contradictions_are_errors(text: str, words: str) -> None:
         "Relu(~Neg(y) & Exp(x))",
         'Relu(x.has_dtype("float32").has_rank(2))',
         "Relu(x.has_rank(2, 3).has_rank(3, 4))",
+        "Relu(x.has_rank(2, 3) & x.has_rank(3))",
+        'Relu(x.has_dtype("int8") | x.has_dtype("int32"))',
+        "Relu(x.has_shape(n, 3) & x.has_shape(n, 3))",
+        "Add(x.has_rank(4), y.has_rank(3))",
+        "Add(x.has_rank(4), Neg(x) | Exp(x.has_rank(3)))",
+        "Add(x.has_rank(4), ~x.has_rank(3))",
+        "m = Mul(x, y)\nm.not_used_by(Relu(_))",
+        "m = Mul(x, y)\nn = Relu(m)\nn & ~m.used_by(Neg(_))",
         "Split(x)[1]",
         "own.F(x)[7]",
         'Cast(x, to="float16")',

@@ -117,8 +117,23 @@ class Reference:
             other = env.values.get(cast("Term", term[2])[1])
             return other is not None and self.graph.width(value) == self.graph.width(str(other))
         alone = replace(env, claimed=frozenset(), pending=())
-        inner = cast("Term", term[1])
-        return not any(self.holds(e) for e in self.solve(inner, (*key, "~"), value, alone))
+        inner, made = cast("Term", term[1]), [value]
+        if term[0] == "unread":
+            inner, made = cast("Term", term[2]), self.read_into(value, cast("int | None", term[3]))
+        return not any(
+            self.holds(e) for v in made for e in self.solve(inner, (*key, "~"), v, alone)
+        )
+
+    def read_into(self, value: str, slot: int | None) -> list[str]:
+        """Return the outputs of the nodes that read *value*, or a copy of it."""
+        copies, made = {self.graph.origin(value)}, []
+        for node in self.graph.nodes:
+            places = [place for place, read in enumerate(node.reads) if read in copies]
+            if places and slot in (None, *places):
+                made += node.outputs
+            if places and node.op == "Identity":
+                copies.add(node.name)
+        return made
 
     def solve(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
         """Yield *env* extended in every way that lets *term* match *value*."""
@@ -167,6 +182,9 @@ class Reference:
 
     def _not(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
         yield replace(env, pending=(*env.pending, (term, key, value)))
+
+    def _unread(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
+        yield from self._same(term, key, value, env)
 
     def _same(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
         for more in self.solve(cast("Term", term[1]), (*key, 1), value, env):
@@ -282,11 +300,44 @@ class Reference:
             if node.name in env.claimed or (alpha and node.alpha != alpha):
                 continue
             count = len(patterns)
+            if any(term[0] == "each" for term in patterns):
+                yield from self.shared(patterns, key, node, self.taken(env, key, node))
+                continue
             if len(node.reads) < count or (len(node.reads) > count and not rest):
                 continue
             taken = self.taken(env, key, node)
             for reads in self.orders(node, unordered=bool(unordered)):
                 yield from self.each(patterns, key, reads[:count], taken)
+
+    def shared(self, terms: tuple[Term, ...], key: Key, node: RichNode, env: Env) -> Iterator[Env]:
+        """Share the inputs out: one argument takes any number of them, each by itself."""
+        at = next(n for n, term in enumerate(terms) if term[0] == "each")
+        others = [*terms[:at], *terms[at + 1 :]]
+        spare = len(node.reads) - len(others)
+        for chosen in set(self.ways(node, at, spare)) if spare >= 0 else ():
+            single = [node.reads[place] for place in chosen]
+            run = [read for n, read in enumerate(node.reads) if n not in chosen]
+            values = [*dict.fromkeys(map(self.graph.origin, run))]
+            for more in self.each(others, key, single, env):
+                yield from self.all_of(cast("Term", terms[at][1]), (*key, "each"), values, more)
+
+    def ways(self, node: RichNode, at: int, spare: int) -> Iterator[tuple[int, ...]]:
+        """Yield which inputs the other arguments get."""
+        places = range(len(node.reads))
+        if node.op in COMMUTATIVE:
+            yield from permutations(places, len(places) - spare)
+        else:
+            yield (*places[:at], *places[at + spare :])
+
+    def all_of(self, term: Term, key: Key, values: list[str], env: Env) -> Iterator[Env]:
+        """Match each value by itself; what one binds means nothing to the others."""
+        if not values:
+            yield env
+            return
+        for more in self.solve(term, (*key, len(values)), values[0], replace(env, pending=())):
+            if self.holds(more):
+                left = replace(env, claimed=more.claimed)
+                yield from self.all_of(term, key, values[1:], left)
 
     def nodes_at(self, value: str, ops: tuple[str, ...], index: int) -> list[RichNode]:
         """Return the nodes of the operators that *value* is output *index* of."""

@@ -693,3 +693,125 @@ def test_a_model_with_many_inputs_is_quick() -> None:
     model = model_from_bytes(proto_from_text(text).SerializeToString())
     assert not select_matches(model, [rule]).matches
     assert not select_matches(model, [rule]).refused
+
+
+# Each of several inputs.
+
+
+ROW = """g (float[2] a, float[2] b) => (float[n] o, float[2] q) {
+    r = Relu (a) s = Relu (b) n = Neg (r)
+    o = Concat <axis = 0> (r, s, n, r) q = Sum (r, s, r) }"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        pytest.param("Sum(*parts.each(Relu(_)))", ["q: q r s"], id="all"),
+        pytest.param("Concat(*parts.each(Relu(_)), axis=0)", [], id="one-is-not"),
+        pytest.param(
+            "Concat(*parts.each(Relu(_)), Neg(_), *_, axis=0)", ["o: n o r s"], id="those-before"
+        ),
+        pytest.param(
+            "Concat(*parts.each(Neg(_)), *_, axis=0)", ["o: o"], id="none-are-each-of-any-kind"
+        ),
+        pytest.param("Sum(*_.each(Relu(x)), y)", ["q: q r", "q: q r s"], id="in-any-order"),
+        pytest.param("Sum(*_.each(~Neg(_)))", ["q: q"], id="what-none-is"),
+        pytest.param("Sum(*_.each(const()))", [], id="no-constants"),
+    ],
+)
+def test_each_of_several_inputs(pattern: str, found: list[str]) -> None:
+    """What is said of one is said of each, with names of its own."""
+    solutions = find_solutions(pattern, model_from_text(ROW))
+    assert sorted({f"{s.root}: {' '.join(s.nodes)}" for s in solutions}) == found
+    assert repr(pattern_of(repr(pattern_of(pattern)))) == repr(pattern_of(pattern))
+
+
+def test_each_of_several_inputs_in_python() -> None:
+    """The same pattern."""
+    made = is_op("Sum")(rest("parts").each(is_op("Relu")(wildcard())))
+    assert made == pattern_of("Sum(*parts.each(Relu(_)))")
+
+
+def test_what_each_input_is_stays_inside() -> None:
+    """A name in it would mean several things."""
+    with pytest.raises(PatternSyntaxError, match="matched anew each time"):
+        pattern_of("Add(Sum(*_.each(Relu(x))), x)")
+    with pytest.raises(PatternSyntaxError, match="only a name can take several") as caught:
+        pattern_of("Sum(*Relu(x).every(y))")
+    assert caught.value.hint == "write *name, *_ or *name.each(Relu(_))"
+
+
+def test_a_row_of_relus_is_one() -> None:
+    """As a rule: no Relu behind a Concat of what is not negative."""
+    rule = rewrite_rule(
+        "y = Concat(*parts.each(Relu(_) | Sigmoid(_)), axis=a)\nRelu(y)", "Concat(*parts, axis=a)"
+    )
+    for last, count in (("Sigmoid (b)", 0), ("Neg (b)", 1)):
+        text = f"""g (float[2] a, float[2] b) => (float[4] o) {{
+            r = Relu (a) s = {last} c = Concat <axis = 0> (r, s) o = Relu (c) }}"""
+        model = model_from_text(text)
+        rewrite(model, [rule])
+        assert print_model(model).count("o = Relu") == count
+        check_sound(proto_from_text(text), to_proto(model))
+
+
+# An operator of any domain.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "roots"),
+    [
+        ('op("Gelu", domain=any)(x)', ["m", "n", "r"]),
+        ('op("Gelu", domain="com.microsoft")(x)', ["n"]),
+        ('op("Gelu", domain="ai.onnx")(x)', ["m"]),
+        ('(op("Gelu", domain=any) | Relu)(x)', ["m", "n", "r", "s"]),
+        ('op("Gelu", domain=any)(op("Gelu", domain=any)(x))', ["n", "r"]),
+        ('f = op("Gelu", domain=any)\nf(f(x))', []),
+        ('op("Gelu", domain=any)(x, y)', []),
+        ('op("Elu", domain=any)(x)', []),
+    ],
+)
+def test_an_operator_of_any_domain(pattern: str, roots: list[str]) -> None:
+    """By its name alone; a variable is one operator, of one domain."""
+    text = """<ir_version: 8, opset_import: ["" : 20, "com.microsoft" : 1, "own" : 1]>
+        g (float[2] a) => (float[2] s) {
+        m = Gelu (a) n = com.microsoft.Gelu (m) r = own.Gelu (n) s = Relu (r) }"""
+    found = find_solutions(pattern, model_from_text(text))
+    assert [solution.root for solution in found] == roots
+    assert repr(pattern_of(repr(pattern_of(pattern)))) == repr(pattern_of(pattern))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('op("Geluu", domain="com.microsoft")(x)', "unknown operator 'Geluu'"),
+        ("op(Gelu, domain=any)(x)", "in quotes"),
+        ('op("Gelu", domain=all)(x)', "in quotes"),
+        ('op("Gelu")(x)', "domain=any"),
+    ],
+)
+def test_what_is_no_operator_of_a_domain(text: str, message: str) -> None:
+    """A name that the domain does not have, where all are known."""
+    with pytest.raises(PatternSyntaxError, match=message):
+        pattern_of(text)
+
+
+# Attributes that are bound, compared.
+
+
+@pytest.mark.parametrize(
+    ("second", "is_done"),
+    [("<alpha = 0.5>", True), ("<alpha = 0.25>", False), ("", False)],
+)
+def test_attributes_of_two_nodes_are_compared(second: str, is_done: bool) -> None:  # noqa: FBT001  # of a case
+    """Those that are compared are not lost, so only one need be carried on."""
+    pattern = "f = Elu | LeakyRelu\nConcat(f(x, **p), f(y, **q), axis=a)"
+    rule = rewrite_rule(pattern, "f(Concat(x, y, axis=a), **p)", "p == q")
+    text = f"""g (float[2] a, float[2] b) => (float[4] o) {{
+        r = Elu <alpha = 0.5> (a) s = Elu {second} (b) o = Concat <axis = 0> (r, s) }}"""
+    model = model_from_text(text)
+    done = rewrite(model, [rule])
+    assert bool(done.applications) is is_done
+    check_sound(proto_from_text(text), to_proto(model))
+    reasons = [] if is_done else ["'p == q' does not hold"]
+    assert [item.reason for item in done.refused] == reasons

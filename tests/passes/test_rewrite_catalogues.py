@@ -141,6 +141,56 @@ def test_a_literal_beside_a_comparison() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "replacement", "dtypes"),
+    [
+        pytest.param("Relu(Mul(x, Cast(c, **_)))", "Where(c, x, 0.0)", ["float32"], id="a-choice"),
+        pytest.param("Relu(Mul(x, Cast(c, **_)))", "Where(c, 0.0, x)", ["float32"], id="turned"),
+        pytest.param(
+            "Mul(x, Cast(c, **_))",
+            "Mul(x, Where(c, 1.0, 0.0))",
+            ["float32", "float32"],
+            id="what-the-other-operand-is",
+        ),
+        pytest.param(
+            "Relu(Mul(x, Cast(c, **_)))",
+            "Neg(Where(c, 1.0, 0.0))",
+            ["float32", "float32"],
+            id="what-the-root-is",
+        ),
+        pytest.param(
+            "Relu(Mul(x, Cast(c, **_)))",
+            "Where(Greater(Where(c, 1.0, 0.0), 0.5), x, x)",
+            None,
+            id="not-what-the-condition-is",
+        ),
+        pytest.param(
+            "Relu(Mul(x, Cast(c, **_)))",
+            "Mul(x, DequantizeLinear(QuantizeLinear(x, 0.5, 0), 0.5, 0))",
+            None,
+            id="nothing-says-the-bytes",
+        ),
+        pytest.param(
+            "Relu(Mul(x, Cast(c, **_)))", "Pow(x, 2.0)", ["float32"], id="beside-another-variable"
+        ),
+        pytest.param(
+            "Relu(Mul(x, Cast(c, **_)))", "Slice(x, [0], [2], [0])", ["int64"] * 3, id="indices"
+        ),
+    ],
+)
+def test_a_literal_takes_the_type_of_what_must_be_alike(
+    pattern: str, replacement: str, dtypes: list[str] | None
+) -> None:
+    """Beside a condition a number is no truth value; what nothing says is not guessed."""
+    before = """g (float[2] x, bool[2] c) => (float[2] y) {
+        a = Cast <to = 1> (c) b = Mul (x, a) y = Relu (b) }"""
+    _, result, done = apply(before, (pattern, replacement))
+    made = [str(data.dtype) for data in constants(result)]
+    assert made == (dtypes or [])
+    assert [item.stage for item in done.refused] == ([] if dtypes else ["check"])
+    onnx.checker.check_model(result, full_check=True)
+
+
+@pytest.mark.parametrize(
     ("dtype", "number"),
     [("int64", "2.5"), ("float", "1e39"), ("float16", "70000"), ("uint8", "-1"), ("int8", "300")],
 )

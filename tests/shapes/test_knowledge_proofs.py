@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dplcli.dpl import Condition
+from dplcli.errors import PatternSyntaxError
 from tests.helpers import model_from_text
 
 HEAD = "g ({x}) => (float[A, B, C] y) <{constants}> {{ {nodes} }}"
@@ -86,8 +87,11 @@ def test_a_long_way_is_given_up() -> None:
 
 
 def test_only_captured_values_can_be_compared() -> None:
-    """A number has no nodes that it is computed by."""
+    """A number has no nodes that it is computed by; what a variable is shows when it is asked."""
+    with pytest.raises(PatternSyntaxError, match="gives 2 to shaped_like"):
+        Condition("shaped_like(y, 2)")
     values = model_from_text("g (float[2] x) => (float[2] y) { y = Neg (x) }").graph.values
     bindings = {"x": values["x"], "y": values["y"]}
 
-    assert "2 names" in str(Condition("shaped_like(y, 2)").unmet_by(bindings))
+    condition = Condition("all(shaped_like(y, n) for n in [2])")
+    assert "2 names" in str(condition.unmet_by(bindings))

@@ -270,7 +270,7 @@ class Dimensions:
             if symbol in given:
                 free = next((p for p in parts if isinstance(p, str) and p not in given), "")
                 left = made.get(symbol, 0) - sum(_known([p for p in parts if p != free], made))
-                made |= {free: left} if free and left > 0 else {}
+                made |= {free: left // parts.count(free)} if free and left > 0 else {}
         for symbol, parts in self.sums.items():
             if symbol in self.roles and symbol not in given:
                 made[symbol] = sum(_known(parts, made))
