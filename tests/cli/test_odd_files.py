@@ -387,6 +387,44 @@ def test_a_node_that_makes_nothing(
     assert_no_fault(dpl(*command))
 
 
+def all_operators(count: int, domain: str, *, makes: bool) -> onnx.ModelProto:
+    """Return a model with every operator, each with so many inputs and an output, or none."""
+    proto = parse(PLAIN)
+    proto.opset_import.add(domain="my", version=1)
+    for schema in onnx.defs.get_all_schemas():
+        if not schema.domain:
+            node = proto.graph.node.add(op_type=schema.name, domain=domain, input=["a"] * count)
+            node.output.extend([f"of {schema.name}"] * makes)
+            for name in node.output:
+                info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 2])
+                proto.graph.output.append(info)
+    return proto
+
+
+@pytest.mark.parametrize("makes", [True, False])
+@pytest.mark.parametrize(("count", "domain"), [(0, ""), (1, ""), (0, "my")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "m.onnx", "m.onnx"),
+        ("partition", "m.onnx", "--target", "cutlass", "--prepare", "-o", "o.onnx"),
+        RAISED,
+    ],
+    ids=["verify", "partition", "raise"],
+)
+def test_operators_with_too_few_operands(  # noqa: PLR0913, PLR0917  # fixtures
+    dpl: Dpl,
+    save: Callable[..., None],
+    command: Iterable[str],
+    count: int,
+    domain: str,
+    makes: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    """Of none of them is more asked than it has."""
+    save(all_operators(count, domain, makes=makes))
+    assert_no_fault(dpl(*command))
+
+
 def test_what_is_lacking_is_not_written(dpl: Dpl, folder: Path, save: Callable[..., None]) -> None:
     """A node that nothing changes stays as it was."""
     head = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] a) => (float[2] b, float[2] c) '

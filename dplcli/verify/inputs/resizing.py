@@ -24,9 +24,6 @@ from dplcli.verify.model import Dataflow, Port, numbers_in, stored
 _CHEAP = 1 << 25
 """The work up to which a case may have larger sizes than those of the seeds."""
 
-_TIMES = 4
-"""How many times the work of the seeds a case of smaller sizes may be: a batch of 1 becomes 2."""
-
 _DEAR = 1 << 33
 """The work from which on a run is dear: that of a billion weights at eight positions."""
 
@@ -68,12 +65,9 @@ class Resizing:
     def smaller(self) -> Iterator[dict[str, int]]:
         """Yield smaller sizes: all that are open, only the batch, and all but that."""
         roles = self._roles
-        most = max(_CHEAP, _TIMES * _work(self._flow, self._ports, self._sizes))
         batch = {symbol for symbol, role in roles.items() if role == "batch"}
         for changed in (roles.keys(), batch, roles.keys() - batch):
             others = self._others({s: smaller_size(roles[s], self._sizes[s]) for s in changed})
-            if _work(self._flow, self._ports, others) > most:  # none is smaller than the smallest
-                continue
             if images := [symbol for symbol in changed if roles[symbol] == "image"]:
                 # what holds for even sizes need not hold for odd ones
                 yield {**others, **{symbol: others[symbol] - 1 for symbol in images}}
