@@ -672,7 +672,7 @@ class _Builder:
             inputs = tuple(map(values.get, read))
             if None in inputs:
                 inputs = tuple([self._value(node, name, captured) for name in read])
-            # What its operator needs and the file lacks counts as omitted, so that it can be asked for.
+            # What an operator needs and a bad file lacks counts as omitted: anybody may ask for it.
             node.inputs = inputs + (None,) * (kind.fewest[0] - len(inputs))
             graph.append(node)
             record_uses((node,))

@@ -139,9 +139,9 @@ class Knowledge:
                 return said
             case ("dim", Value() as of, int() as axis):
                 told = self._told_by_type(of)
-                dims = () if told is None else told.shape or ()
-                if axis < len(dims) and is_made_up(dims[axis]):  # a bad file states another rank
-                    return dims[axis]
+                shape = () if told is None else told.shape or ()
+                if axis < len(shape) and is_made_up(shape[axis]):  # a bad file states another rank
+                    return shape[axis]
             case _:
                 pass
         if not self._named:  # a file may have odd symbols, which mean something else
