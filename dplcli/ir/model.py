@@ -998,8 +998,8 @@ class Node:
         domain: Operator domain; "" is the standard one ("ai.onnx" reads as "").
         overload: Overload of a model-local function, nearly always "".
         name: Node name; may be empty and, in bad files, not unique.
-        inputs: Values read, None where an optional input is omitted.
-        outputs: Values made, None where an optional output is omitted.
+        inputs: Values read, None where one is omitted; a bad file may omit what is needed, too.
+        outputs: Values made, None where one is omitted.
         graph: The graph it is in.
         subgraphs: Its graph attributes by name; empty for nearly all nodes.
         source: The opaque node it was loaded from; None if made by a pass.
