@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ruamel.yaml import YAML
@@ -60,20 +62,18 @@ _BEFORE = re.compile(r"(?:[&!]\S*\s*)*(?:(['\"])|[|>].*(?:\n|\Z))?")
 """Anchor and tag, and how the text is written: in quotes, or below a header."""
 
 
-def place_in_scalar(lines: Sequence[str], start: Position, text: str, place: Position) -> Position:
-    """Return the 0-based line and column in the file of a position in a scalar's text.
+def offset_in_scalar(source: str, begin: int, text: str, place: Position) -> int:
+    """Return where in a file a position in a scalar's text is.
 
     Args:
-        lines: The file's lines.
-        start: 0-based line and column of the scalar's value, at its anchor or tag if it has one.
+        source: The file's text.
+        begin: Where in it the scalar's value begins, at its anchor or tag if it has one.
         text: The scalar's text.
         place: 1-based line and 0-based column in *text*.
     """
-    source = "\n".join(lines)
     rows = text.split("\n")
     row = min(place[0] - 1, len(rows) - 1)
     wanted = sum(len(each) + 1 for each in rows[:row]) + min(place[1], len(rows[row]))
-    begin = sum(len(line) + 1 for line in lines[: start[0]]) + start[1]
     before = _BEFORE.match(source, begin)
     assert before is not None  # noqa: S101  # it matches nothing, too
     at, quote = before.end(), before[1] or ""
@@ -87,8 +87,7 @@ def place_in_scalar(lines: Sequence[str], start: Position, text: str, place: Pos
         is_escape = quote == '"' and source.startswith("\\", at)
         if not is_blank or is_escape or _BLANK.match(source, at):
             at = _end(_LETTERS[quote], source, at)
-    line = source.count("\n", 0, at)
-    return line, at - (source.rfind("\n", 0, at) + 1)
+    return at
 
 
 def _end(pattern: re.Pattern[str], source: str, at: int) -> int:
@@ -372,6 +371,8 @@ class YamlSource:
         self.lines = _LINE_ENDS.split(self.text.removeprefix("\ufeff"))
         if not self.lines[-1]:
             self.lines.pop()
+        self._source = "\n".join(self.lines)
+        self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
         try:
             data, self._marks = _parse(self.text)
         except _FaultError as error:
@@ -435,7 +436,10 @@ class YamlSource:
         data: Any = self.data
         for key in self._written(where):
             data = data[key]
-        return place_in_scalar(self.lines, (line, column), str(data), (of_line, of_column))
+        begin = self._starts[line] + column
+        at = offset_in_scalar(self._source, begin, str(data), (of_line, of_column))
+        line = bisect_right(self._starts, at, hi=len(self.lines)) - 1
+        return line, at - self._starts[line]
 
     def position(self, where: KeyPath, *, value: bool = False) -> tuple[int, int]:
         """Return the 0-based line and column of the item at *where*.

@@ -204,6 +204,8 @@ def said_of(error: Exception) -> tuple[str, str | None]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return shortened(f"{where}{error.strerror or error}"), None
+    if isinstance(error, MemoryError):
+        return "out of memory", None
     return (
         shortened(f"internal error: {type(error).__name__}: {error}"),
         "this is a bug in dpl; run again with dpl --debug for a traceback",

@@ -785,7 +785,8 @@ class Comparison:
             ]
             if tensors:
                 self._note(old, new, distance(*tensors) if len(tensors) > 1 else None)
-        pairs = [(befores.index(old), afters.index(new)) for old, new in pairing.inputs]
+        places = [{value: n for n, value in enumerate(values)} for values in (befores, afters)]
+        pairs = [(places[0][old], places[1][new]) for old, new in pairing.inputs]
         yield from self._unpaired("input", befores, afters, pairs)
         for one, other in pairing.outputs:
             old, new = first.outputs[one], second.outputs[other]

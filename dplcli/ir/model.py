@@ -1032,8 +1032,8 @@ class Node:
         domain: Operator domain; "" is the standard one ("ai.onnx" reads as "").
         overload: Overload of a model-local function, nearly always "".
         name: Node name; may be empty and, in bad files, not unique.
-        inputs: Values read, None where an optional input is omitted.
-        outputs: Values made, None where an optional output is omitted.
+        inputs: Values read, None where one is omitted; a bad file may omit what is needed, too.
+        outputs: Values made, None where one is omitted.
         graph: The graph it is in.
         subgraphs: Its graph attributes by name; empty for nearly all nodes.
         source: The opaque node it was loaded from; None if made by a pass.
@@ -1046,6 +1046,7 @@ class Node:
     graph: Graph
 
     __slots__ = (
+        "_edited_inputs",
         "_remarks",
         "attributes",
         "domain",
@@ -1072,6 +1073,7 @@ class Node:
         self.overload = ""
         self.name = name
         self.inputs: tuple[Value | None, ...] = ()
+        self._edited_inputs: list[Value | None] | None = None
         self.outputs: tuple[Value | None, ...] = ()
         self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
         self.source = source
@@ -1086,10 +1088,27 @@ class Node:
         """Show the operator and what identifies the node."""
         return f"<Node {self.qualified_op} {self.label!r}>"
 
-    def rewire(self, inputs: Iterable[Value | None]) -> None:
-        """Set what it reads; the use-lists are the caller's affair."""
-        self.inputs = tuple(inputs)
+    def rewire(self, slot: int, value: Value) -> None:
+        """Let it read *value* in *slot*; the use-lists are the caller's affair.
+
+        A Concat of 100,000 values may be rewired as often. So this takes constant time, and the
+        tuple of inputs is made when somebody reads it.
+        """
+        if self._edited_inputs is None:
+            self._edited_inputs = list(self.inputs)
+            del self.inputs
+        self._edited_inputs[slot] = value
         self.rewired = True
+
+    if not TYPE_CHECKING:  # or any attribute would be one that a node may have
+
+        def __getattr__(self, name: str) -> tuple[Value | None, ...]:
+            """Make the inputs of a node that was rewired; a slot that is set never asks."""
+            if name != "inputs" or self._edited_inputs is None:
+                raise AttributeError(name=name, obj=self)
+            self.inputs = tuple(self._edited_inputs)
+            self._edited_inputs = None
+            return self.inputs
 
     @property
     def qualified_op(self) -> str:

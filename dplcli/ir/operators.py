@@ -1052,7 +1052,7 @@ def is_placeholder(node: Node) -> bool:
     """
     if node.op_type != "ConstantOfShape" or node.domain or node.outputs[0] is None:
         return False
-    count = _element_count(node.inputs[0] if node.inputs else None)
+    count = _element_count(node.inputs[0])
     if count is None:
         return False
     fill = _fill_of(node)

@@ -74,12 +74,11 @@ def captured_values(node: Node) -> list[Value]:
 
 
 def is_identity(node: Node | None) -> bool:
-    """Tell whether *node* only passes its input on; a file may have one that has none."""
+    """Tell whether *node* only passes its input on; a file may have one that lacks it."""
     return (
         node is not None
         and node.op_type == "Identity"
         and node.domain == ""
-        and bool(node.inputs)
         and node.inputs[0] is not None
     )
 

@@ -612,6 +612,26 @@ def schema_in_force(op_type: str, version: int, domain: str) -> OnnxSchema | Non
         return None
 
 
+def _all_versions(op_type: str, domain: str) -> list[OnnxSchema]:
+    """Return onnx's schemas of an operator, oldest first; none if it is unknown."""
+    schemas: list[OnnxSchema] = []
+    version = _NEWEST
+    while version > 0 and onnx.defs.has(op_type, version, domain):
+        schemas.append(onnx.defs.get_schema(op_type, version, domain))
+        version = schemas[-1].since_version - 1
+    return schemas[::-1]
+
+
+@cache
+def fewest_operands(op_type: str, domain: str) -> tuple[int, int]:
+    """Return how many inputs and outputs a node has at least, in whichever version."""
+    schemas = _all_versions(op_type, domain)
+    return (
+        min((schema.min_input for schema in schemas), default=0),
+        min((schema.min_output for schema in schemas), default=0),
+    )
+
+
 class OnnxSchemas:
     """A :class:`dplcli.ir.SchemaLibrary` over ``onnx.defs``, remembering what it looked up."""
 
@@ -626,12 +646,7 @@ class OnnxSchemas:
     @cache
     def versions(op_type: str, domain: str) -> tuple[OpSchema, ...]:
         """Return every version of an operator's schema, oldest first; none if unknown."""
-        schemas: list[OnnxSchema] = []
-        version = _NEWEST
-        while version > 0 and onnx.defs.has(op_type, version, domain):
-            schemas.append(onnx.defs.get_schema(op_type, version, domain))
-            version = schemas[-1].since_version - 1
-        return tuple(map(convert_schema, schemas[::-1]))
+        return tuple(map(convert_schema, _all_versions(op_type, domain)))
 
     @staticmethod
     @cache

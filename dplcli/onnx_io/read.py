@@ -53,6 +53,7 @@ from dplcli.onnx_io.convert import (
     decode_statement,
     decode_type,
     entries_of,
+    fewest_operands,
     graphs_of,
     joined_devices,
     missing_value,
@@ -503,6 +504,7 @@ class _Kind(NamedTuple):
         attributes: Its attributes, if none of them has a body.
         is_plain: Whether there is nothing for readers and tools, nor of devices.
         has_bodies: Whether each node has bodies of its own.
+        fewest: How many inputs and outputs there are at least.
     """
 
     op_type: str
@@ -511,6 +513,7 @@ class _Kind(NamedTuple):
     attributes: Mapping[str, Attribute]
     is_plain: bool
     has_bodies: bool
+    fewest: tuple[int, int]
 
 
 def _label_of(node: Node) -> str:
@@ -669,14 +672,16 @@ class _Builder:
             inputs = tuple(map(values.get, read))
             if None in inputs:
                 inputs = tuple([self._value(node, name, captured) for name in read])
-            node.inputs = inputs
+            # What an operator needs and a bad file lacks counts as omitted: anybody may ask for it.
+            node.inputs = inputs + (None,) * (kind.fewest[0] - len(inputs))
             graph.append(node)
             record_uses((node,))
             if kind.has_bodies:
                 self._add_bodies(node, proto, number)
-            node.outputs = tuple(
+            outputs = tuple(
                 [self._make(node, name, index, captured) for index, name in enumerate(made)]
             )
+            node.outputs = outputs + (None,) * (kind.fewest[1] - len(outputs))
         if unnamed is not None:
             values[""] = unnamed
 
@@ -721,9 +726,9 @@ class _Builder:
         if not has_bodies:
             in_function = kinds is self._kinds[True]
             attributes = self._attributes_of(proto, {}, in_function=in_function)
-        kind = _Kind(
-            proto.op_type, canonical_domain(domain), overload, attributes, is_plain, has_bodies
-        )
+        domain = canonical_domain(domain)
+        fewest = fewest_operands(proto.op_type, domain)
+        kind = _Kind(proto.op_type, domain, overload, attributes, is_plain, has_bodies, fewest)
         if len(text) <= _SHORT:
             kinds[text] = kind
         return kind

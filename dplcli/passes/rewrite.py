@@ -6,7 +6,7 @@ import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -1127,8 +1127,9 @@ class Worklist(RewriteListener):
 
     def __init__(self, model: Model, concern: Concern) -> None:
         self.concern = concern
-        self.graphs = matchable_graphs(model)
-        self._nodes: dict[Graph, dict[OpKey, dict[Node, None]]] = {}
+        self.graphs: dict[Graph, int] = {}
+        self._ranks = count()
+        self._nodes: dict[OpKey, dict[Graph, dict[Node, None]]] = {}
         self._gone: set[Node] = set()
         self._journals = (Journal(), Journal())
         self._changed: dict[Value, None] = {}
@@ -1137,32 +1138,43 @@ class Worklist(RewriteListener):
         self.has_new_sizes = False
         self.edits = 0
         self.fingerprints = Fingerprints()
-        for graph in self.graphs:
+        for graph in matchable_graphs(model):
             self._list(graph)
 
     def _list(self, graph: Graph) -> None:
-        of_graph = self._nodes[graph] = {}
+        self.graphs[graph] = next(self._ranks)
         for node in graph:
-            of_graph.setdefault((node.domain, node.op_type), {})[node] = None
+            self._list_node(node)
+
+    def _list_node(self, node: Node) -> None:
+        by_graph = self._nodes.setdefault((node.domain, node.op_type), {})
+        by_graph.setdefault(node.graph, {})[node] = None
+
+    def _unlist_node(self, node: Node) -> None:
+        by_graph = self._nodes[node.domain, node.op_type]
+        nodes = by_graph.get(node.graph, {})
+        nodes.pop(node, None)
+        if not nodes:
+            by_graph.pop(node.graph, None)
+        self._gone.add(node)
 
     # -- listening -----------------------------------------------------------------------------
 
     def node_inserted(self, node: Node) -> None:
         """List a new node, and let every rule look at it."""
-        key = (node.domain, node.op_type)
-        self._nodes[node.graph].setdefault(key, {})[node] = None
+        self._list_node(node)
         self._journals[0].add(node)
         self._recount(node)
         self.edits += 1
 
     def node_erased(self, node: Node) -> None:
         """Take a node off the list."""
-        self._nodes[node.graph][node.domain, node.op_type].pop(node, None)
-        self._gone.add(node)
+        self._unlist_node(node)
         for body in node.subgraphs.values():
             for graph in body.and_inner():
-                self._nodes.pop(graph, None)
-                self._gone.update(graph)
+                self.graphs.pop(graph, None)
+                for inner in graph:
+                    self._unlist_node(inner)
         self._recount(node)
         self.edits += 1
         self.fingerprints.forget(node)
@@ -1185,7 +1197,6 @@ class Worklist(RewriteListener):
 
     def graph_added(self, graph: Graph) -> None:
         """List a new function's body, and let every rule look at it."""
-        self.graphs.append(graph)
         self._list(graph)
         for node in graph:
             self._journals[0].add(node)
@@ -1223,19 +1234,29 @@ class Worklist(RewriteListener):
         """Tell whether *node* is still in its graph."""
         return node not in self._gone
 
-    def has_any(self, graph: Graph, ops: Iterable[OpKey]) -> bool:
-        """Tell whether *graph* has a node of one of the operators."""
-        of_graph = self._nodes.get(graph, {})
-        return any(of_graph.get(op) for op in ops)
+    def graphs_with(self, needed: Iterable[Iterable[OpKey]]) -> list[Graph]:
+        """Return the graphs that have, of each of the sets *needed*, an operator.
+
+        A model may have a million bodies, so only those are looked at that have what is rarest.
+        """
+        choices = [[self._nodes.get(op, {}).keys() for op in ops] for ops in needed]
+        rarest = min(
+            choices, key=lambda having: sum(map(len, having)), default=[self.graphs.keys()]
+        )
+        return self._in_order(
+            graph
+            for graph in set(chain.from_iterable(rarest))
+            if all(any(graph in having for having in choice) for choice in choices)
+        )
+
+    def _in_order(self, graphs: Iterable[Graph]) -> list[Graph]:
+        return sorted(graphs, key=self.graphs.__getitem__)
 
     def all_of(self, graph: Graph, heads: Iterable[OpKey] | None) -> list[Node]:
         """Return the nodes of *graph* of the operators *heads*, in topological order."""
-        of_graph = self._nodes.get(graph)
-        if of_graph is None:
-            return []
         if heads is None:
             return list(graph)
-        nodes = [node for key in heads for node in of_graph.get(key, ())]
+        nodes = [node for key in heads for node in self._nodes.get(key, {}).get(graph, ())]
         nodes.sort(key=_POSITION)
         return nodes
 
@@ -1257,9 +1278,7 @@ class Worklist(RewriteListener):
                 if self.is_listed(node):
                     candidates.setdefault(node.graph, {})[node] = None
         return {
-            graph: sorted(candidates[graph], key=_POSITION)
-            for graph in self.graphs
-            if graph in candidates
+            graph: sorted(candidates[graph], key=_POSITION) for graph in self._in_order(candidates)
         }
 
     def forget_before(self) -> Seen:
@@ -1317,7 +1336,7 @@ class Worklist(RewriteListener):
     def _note(self, node: Node, noted: set[Node], journal: Journal) -> None:
         noted.add(node)
         heads = self.concern.heads
-        if (heads is None or (node.domain, node.op_type) in heads) and node.graph in self._nodes:
+        if (heads is None or (node.domain, node.op_type) in heads) and node.graph in self.graphs:
             journal.add(node)
 
     def _pass(
@@ -1390,11 +1409,7 @@ class RuleProgress:
         self.edits = worklist.edits
         needed = self.rule.matcher.program.root.required
         ops = [item for item in needed if isinstance(item, frozenset)]
-        return {
-            graph: worklist.all_of(graph, self.heads)
-            for graph in worklist.graphs
-            if all(worklist.has_any(graph, item) for item in ops)
-        }
+        return {graph: worklist.all_of(graph, self.heads) for graph in worklist.graphs_with(ops)}
 
 
 @dataclass
@@ -1481,7 +1496,7 @@ class RewriteDriver:
     def remaining(self) -> tuple[Rejection, ...]:
         """Return the last refusal of each rule at each node that is still there."""
         order = {each.rule.qualified_name: rank for rank, each in enumerate(self.progress)}
-        graphs = {graph: rank for rank, graph in enumerate(self.worklist.graphs)}
+        graphs = self.worklist.graphs
         left = [item for item in self.refused.values() if self.worklist.is_listed(item.root)]
 
         def place(item: Rejection) -> tuple[int, int, int]:

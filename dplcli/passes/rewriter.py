@@ -357,9 +357,7 @@ class GraphRewriter(NamedTuple):
         for node, slot in uses:
             old.remove_use(node, slot)
             new.add_use(node, slot)
-            inputs = list(node.inputs)
-            inputs[slot] = new
-            node.rewire(inputs)
+            node.rewire(slot, new)
             for graph in outwards(node.graph):
                 graph.modified = True
         self.graph.model.note_edit()
@@ -377,7 +375,7 @@ class GraphRewriter(NamedTuple):
         assert node is not None  # noqa: S101  # the caller has looked
         self.replace_uses(value, old)
         outputs = [old if output is value else output for output in node.outputs]
-        node.rewire(node.inputs)
+        node.rewired = True
         old.index = value.index
         old.producer = node
         node.outputs = tuple(outputs)

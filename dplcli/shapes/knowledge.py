@@ -140,8 +140,9 @@ class Knowledge:
                 return said
             case ("dim", Value() as of, int() as axis):
                 told = self._told_by_type(of)
-                if told is not None and told.shape is not None and is_made_up(told.shape[axis]):
-                    return told.shape[axis]
+                shape = () if told is None else told.shape or ()
+                if axis < len(shape) and is_made_up(shape[axis]):  # a bad file states another rank
+                    return shape[axis]
             case _:
                 pass
         if not self._named:  # a file may have odd symbols, which mean something else

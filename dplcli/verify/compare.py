@@ -192,7 +192,7 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
     outputs = set()
     for output in flow.graph.outputs:
         value: Value | None = output
-        while value and (node := value.producer) is not None and node.op_type in _MOVES:
+        while value and (node := value.producer) and node.op_type in _MOVES and not node.domain:
             value = node.inputs[0]
         if value is None or (node := value.producer) is None or value.index:
             continue

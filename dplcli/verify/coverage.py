@@ -8,7 +8,7 @@ to each piece (:mod:`dplcli.verify.behaviours`), and which rows of its tables it
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -283,16 +283,19 @@ class PlaceCoverage:
 
     def _asked(self, made: Sequence[set[str]] | None = None) -> list[PieceKey]:
         """Return the pieces that have to be reached: some only if one model alone has them."""
-        alike: dict[object, list[list[Met]]] = defaultdict(lambda: [[], []])
+        counts: Counter[tuple[object, int]] = Counter()
+        inner: set[object] = set()
         for key, met in self.met.items():
             if met.is_possible:
-                alike[met.kind][key.side].append(met)
+                counts[met.kind, key.side] += 1
+                if met.is_inner:
+                    inner.add(met.kind)
         asked = {
             key
             for key, met in self.met.items()
             if met.is_possible
             and not (met.is_of_sizes and self.is_sized)
-            and _is_asked(met, *alike[met.kind])
+            and _is_asked(met, counts[met.kind, 0], counts[met.kind, 1], is_inner=met.kind in inner)
         }
         # What a guard chooses is as possible as that the guard is true.
         guards = {key for key, met in self.met.items() if met.op_type in GUARDS} - asked
@@ -302,10 +305,11 @@ class PlaceCoverage:
             if self.met[key].op_type == "Where"
             and key._replace(value=self.met[key].condition) in guards
         }
+        asked -= chosen
         return [
             key
             for key in self.met
-            if key in asked - chosen and (made is None or key.value in made[key.side])
+            if key in asked and (made is None or key.value in made[key.side])
         ]
 
     def _choose(self, side: int, call: Call, known: Known) -> None:
@@ -356,14 +360,20 @@ class PlaceCoverage:
         }
 
 
-def _is_asked(one: Met, ours: Sequence[Met], theirs: Sequence[Met]) -> bool:
-    """Tell whether a piece has to be reached, by what nodes of both models may do that is alike."""
+def _is_asked(one: Met, ours: int, theirs: int, *, is_inner: bool) -> bool:
+    """Tell whether a piece has to be reached.
+
+    Args:
+        one: The piece.
+        ours: How many nodes of the original may do what is alike.
+        theirs: How many of the candidate.
+        is_inner: Whether one of these is in a body.
+    """
     if one.piece.unless == "never":
         return True
-    if ours and theirs and any(each.is_inner for each in (*ours, *theirs)):
+    if ours and theirs and is_inner:
         return False  # as in a loop that is unrolled
-    count, other = len(ours), len(theirs)
-    return count != other if one.piece.unless == "alike" else count < other
+    return ours != theirs if one.piece.unless == "alike" else ours < theirs
 
 
 def _is_possible(piece: Piece, call: Call, known: Known) -> bool:

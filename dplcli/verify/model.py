@@ -293,10 +293,9 @@ def input_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> 
 
 def _differences(what: str, ours: Sequence[Port], theirs: Sequence[Port]) -> list[str]:
     names, other_names = [port.name for port in ours], [port.name for port in theirs]
-    differences = [f"the candidate has no {what} {n!r}" for n in names if n not in other_names]
-    differences += [
-        f"the candidate has another {what} {n!r}" for n in other_names if n not in names
-    ]
+    own, others = set(names), set(other_names)
+    differences = [f"the candidate has no {what} {n!r}" for n in names if n not in others]
+    differences += [f"the candidate has another {what} {n!r}" for n in other_names if n not in own]
     if differences:
         return differences
     if names != other_names:

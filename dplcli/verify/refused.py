@@ -124,7 +124,7 @@ def _refused(side: CutSide, types: Mapping[str, TypeProto]) -> dict[int, str]:
     refused = {}
     for row, node in enumerate(side.wiring.nodes):
         reads = side.wiring.entering([row])
-        if any(name not in types for name in reads):
+        if not any(node.output) or any(name not in types for name in reads):
             continue
         elements = [
             types[name].tensor_type.elem_type for name in side.wiring.reads[row] if name in types

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from dplcli.catalog.yaml import YamlSource
 from dplcli.errors import CatalogError
 from tests.cli.support import ROOT
+from tests.diff.compared import calls_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,3 +140,15 @@ def test_names_of_files_that_are_no_text(tmp_path: Path) -> None:
     source = YamlSource(path, "a catalogue", "a:")
     assert source.data == {"a": "m\udcff.onnx", "b": escape, "c": escape}
     assert source.position(("b",), value=True) == (1, 3)
+
+
+def test_a_place_costs_what_its_text_is_long(tmp_path: Path) -> None:
+    """However far down in the file."""
+
+    def cost(rules: int) -> int:
+        text = "a:\n" + "  - |\n    Relu(\n      x)\n" * rules
+        source = YamlSource(tmp_path / "a.yaml", text=text)
+        assert source.position_in_text(2, 2, ("a", rules - 1)) == (3 * rules, 6)
+        return calls_in(lambda: source.position_in_text(2, 2, ("a", rules - 1)))
+
+    assert cost(400) == cost(4)

@@ -348,15 +348,91 @@ def test_an_operator_onnx_does_not_know_below_two_calls(
     checked(folder / "o.onnx")
 
 
-# Nodes that read nothing.
+# Nodes that lack what their operators need.
 
 
-@each_command
-def test_a_node_without_inputs(dpl: Dpl, save: Callable[..., None], command: Iterable[str]) -> None:
-    """An output that nothing is read for is an answer or a clear error."""
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] a) => (float[2] b, float[2] c) '
-    save(parse(f"{text} {{ b = Relu (a) c = Identity () }}"))
+LACKING = {
+    "no-input": "c = Identity ()",
+    "one-of-two": "c = MatMul (a)",
+    "no-weight": "c = Conv (a)",
+    "nothing-to-cast": "c = Cast <to = 1> ()",
+    "no-scale": "c = QuantizeLinear (a)",
+    "no-condition": "c = If () <then_branch = t () => (float[2] p) { p = Relu (a) },"
+    " else_branch = e () => (float[2] q) { q = Neg (a) }>",
+}
+RAISED = ("rewrite", "m.onnx", "-p", "prepare", "-p", "fuse", "--opset", "21", "-o", "o.onnx")
+
+
+@pytest.mark.parametrize("node", LACKING.values(), ids=LACKING)
+@pytest.mark.parametrize("command", [*COMMANDS.values(), RAISED], ids=[*COMMANDS, "raise"])
+def test_a_node_that_lacks_operands(
+    dpl: Dpl, save: Callable[..., None], command: Iterable[str], node: str
+) -> None:
+    """It is an answer or a clear error, whatever the command asks such a node for."""
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] a) => (float[2] b, float[2] c) '
+    save(parse(f"{head} {{ n = Neg (a) m = Neg (n) b = Relu (m) {node} }}"))
     assert_no_fault(dpl(*command))
+
+
+@pytest.mark.parametrize("node", ["Relu (a)", "Identity ()", "Cast <to = 1> (a)", "MatMul (a)"])
+@pytest.mark.parametrize("command", [*COMMANDS.values(), RAISED], ids=[*COMMANDS, "raise"])
+def test_a_node_that_makes_nothing(
+    dpl: Dpl, save: Callable[..., None], command: Iterable[str], node: str
+) -> None:
+    """Nor does one without outputs end a command."""
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] a) => (float[2] b) '
+    proto = parse(f"{head} {{ n = Neg (a) m = Neg (n) b = Relu (m) c = {node} }}")
+    del proto.graph.node[-1].output[:]
+    save(proto)
+    assert_no_fault(dpl(*command))
+
+
+def all_operators(count: int, domain: str, *, makes: bool) -> onnx.ModelProto:
+    """Return a model with every operator, each with so many inputs and an output, or none."""
+    proto = parse(PLAIN)
+    proto.opset_import.add(domain="my", version=1)
+    for schema in onnx.defs.get_all_schemas():
+        if not schema.domain:
+            node = proto.graph.node.add(op_type=schema.name, domain=domain, input=["a"] * count)
+            node.output.extend([f"of {schema.name}"] * makes)
+            for name in node.output:
+                info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 2])
+                proto.graph.output.append(info)
+    return proto
+
+
+@pytest.mark.parametrize("makes", [True, False])
+@pytest.mark.parametrize(("count", "domain"), [(0, ""), (1, ""), (0, "my")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "m.onnx", "m.onnx"),
+        ("partition", "m.onnx", "--target", "cutlass", "--prepare", "-o", "o.onnx"),
+        RAISED,
+    ],
+    ids=["verify", "partition", "raise"],
+)
+def test_operators_with_too_few_operands(  # noqa: PLR0913, PLR0917  # fixtures
+    dpl: Dpl,
+    save: Callable[..., None],
+    command: Iterable[str],
+    count: int,
+    domain: str,
+    makes: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    """Of none of them is more asked than it has."""
+    save(all_operators(count, domain, makes=makes))
+    assert_no_fault(dpl(*command))
+
+
+def test_what_is_lacking_is_not_written(dpl: Dpl, folder: Path, save: Callable[..., None]) -> None:
+    """A node that nothing changes stays as it was."""
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] a) => (float[2] b, float[2] c) '
+    save(parse(f"{head} {{ n = Neg (a) m = Neg (n) b = Relu (m) c = Identity () }}"))
+    answer = dpl("rewrite", "m.onnx", "-p", "prepare", "--no-verify", "-o", "o.onnx")
+    assert answer.code == 0, answer.err
+    nodes = onnx.load(folder / "o.onnx").graph.node
+    assert [(node.op_type, [*node.input]) for node in nodes] == [("Relu", ["a"]), ("Identity", [])]
 
 
 # Links that lead round.

@@ -146,6 +146,20 @@ def test_a_failure_in_any_step(
 
 
 @pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("step", STEPS)
+def test_want_of_memory_is_no_fault_of_dpl(
+    dpl: Dpl, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Nobody is told to report it."""
+    monkeypatch.setattr(STEPS[step], step, _raise(MemoryError("Unable to allocate 481. MiB")))
+
+    answer = dpl(*PARTITION)
+
+    assert answer.code == 2
+    assert answer.message == "out of memory"
+
+
+@pytest.mark.usefixtures("model")
 def test_debug_adds_the_traceback(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> None:
     """``dpl --debug`` shows where it happened, and then the same message."""
     monkeypatch.setattr(writing, "load_model", _raise(ValueError("odd")))

@@ -12,6 +12,7 @@ from dplcli.diff.comparison import Differ
 from dplcli.ir.operators import draws_random
 from tests.diff.compared import calls_in, difference, words
 from tests.models import ir_of
+from tests.strategies import FOUR_TIMES, growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,6 +157,19 @@ def test_equal_bodies_that_capture_something_else_differ() -> None:
     assert words(difference(text.format("a, b", "b, a"), other.format("a, b", "b, a"))) == [
         "Neg[0] s t"
     ]
+
+
+def test_inputs_are_not_searched_for_each_other() -> None:
+    """However many a model has."""
+
+    def prepared(count: int) -> Callable[[], object]:
+        inputs = [_scalar(f"x{number}") for number in range(count)]
+        relu = helper.make_node("Relu", ["x0"], ["y"])
+        graph = helper.make_graph([relu], "g", inputs, [_scalar("y")])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return Differ(ir_of(proto), ir_of(proto)).result
+
+    assert growth(prepared, 2000) < FOUR_TIMES
 
 
 class Watched(dict[Any, Any]):

@@ -72,7 +72,7 @@ def mark_modified(model: Model) -> None:
     for graph in model.graphs():
         graph.modified = True
         for node in graph:
-            node.rewire(node.inputs)
+            node.rewired = True
 
 
 def all_nodes(proto: onnx.ModelProto) -> Counter[bytes]:

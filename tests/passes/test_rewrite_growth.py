@@ -20,9 +20,10 @@ from dplcli.dpl.matcher import Matcher
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
+from dplcli.passes.rewriter import GraphRewriter
 from tests.helpers import check_sound, model_from_bytes, model_from_text, thinned, with_long
 from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
-from tests.strategies import within
+from tests.strategies import FOUR_TIMES, growth, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,6 +181,46 @@ def test_the_work_grows_with_the_model(
     (few, once), (many, often) = found
     assert often == 0 or 9 * once <= often <= 11 * once
     assert many < LIMIT * few
+
+
+def test_a_node_that_reads_all_the_others() -> None:
+    """Another operand costs as much as in a node of two, however many there are; so does a name."""
+
+    def prepared(count: int) -> Callable[[], object]:
+        names = [f"v{number}" for number in range(count)]
+        steps: Steps = [("Relu", ["x"], [name]) for name in names]
+        graph = model_from_bytes(net([*steps, ("Concat", names, ["out"])], ["out"])).graph
+        first, *others = (graph.values[name] for name in names)
+        rewriter = GraphRewriter(graph)
+
+        def work() -> None:
+            for other in others:
+                rewriter.replace_uses(other, first)
+            (node,) = (node for node in graph if node.op_type == "Concat")
+            assert node.inputs == (first,) * count
+            assert node.rewired
+
+        return work
+
+    assert growth(prepared, 2000) < FOUR_TIMES
+
+
+def test_a_rule_costs_nothing_in_bodies_that_lack_its_operators() -> None:
+    """However many bodies there are: another rule that fits nowhere takes as many calls."""
+
+    def cost(bodies: int, count: int) -> int:
+        branches = [
+            f"t{number} = If (c) <then_branch = a () => (p{number}) {{ p{number} = Neg (x) }},"
+            f" else_branch = b () => (q{number}) {{ q{number} = Relu (x) }}>"
+            for number in range(bodies)
+        ]
+        text = f"g (bool c, float[2] x) => (float[2] t0) {{ {' '.join(branches)} }}"
+        rules = [rewrite_rule("Exp(Neg(v))", "v", name=f"r{number}") for number in range(count)]
+        model = model_from_text(text)
+        return calls_of(lambda: rewrite(model, rules))[0]
+
+    few, many = (cost(bodies, 12) - cost(bodies, 2) for bodies in (20, 200))
+    assert many < 1.5 * few
 
 
 @pytest.mark.long

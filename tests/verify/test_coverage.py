@@ -12,10 +12,12 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from dplcli.verify.coverage import Known, PlaceCoverage, calls_of, show_inner, watch_bodies
+from dplcli.verify.model import input_differences
 from dplcli.verify.ranges import Interval
+from tests.strategies import FOUR_TIMES, growth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from dplcli.verify.behaviours import Call
     from dplcli.verify.values import Array
@@ -311,3 +313,40 @@ def test_rows_beyond_what_an_index_may_be_are_not_asked_for(known: Known, left: 
     note(covered, 0, with_table(LOOKUP, ()), {"i": np.array([0, 1])}, known)
     assert covered.missing_rows() == ({(0, "y.0"): left} if left else {})
     assert covered.count(EVERY) == ((2, 2 + len(left)) if left else (0, 0))
+
+
+# Sizes.
+
+
+HALVES = "(float[1] x) => (float[1] y) { y = Relu (x) }"
+
+
+def test_a_place_of_many_nodes() -> None:
+    """Which pieces have to be reached is told of all at once, alike in both models or not."""
+
+    def prepared(count: int) -> Callable[[], object]:
+        covered = pair(HALVES, HALVES, {"x": np.array([1], np.float32)})
+        for side, nodes in ((0, count), (1, count // 2)):
+            one = next(met for key, met in covered.met.items() if key.side == side)
+            key = next(key for key in covered.met if key.side == side)
+            for number in range(nodes):
+                covered.met[key._replace(value=f"v{number}")] = one
+        return lambda: covered.missing(({"y"}, {"y"}))
+
+    assert growth(prepared, 1000) < FOUR_TIMES
+
+
+def test_a_model_of_many_inputs() -> None:
+    """What two models are fed is compared by name, also if no name of theirs is the same."""
+
+    def prepared(count: int) -> Callable[[], object]:
+        tensor = onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, [1])
+        graphs = []
+        for first in "ab":
+            graph = onnx.GraphProto(input=[tensor] * count)
+            for number, info in enumerate(graph.input):
+                info.name = f"{number}{first}"
+            graphs.append(graph)
+        return lambda: input_differences(*graphs)
+
+    assert growth(prepared, 2000) < FOUR_TIMES

@@ -62,6 +62,7 @@ LAYOUTS = {
         Port("image", "tensor", FLOAT, ("images", 3, 64, 64)),
     ],
     "image": [Port("x", "tensor", FLOAT, ("N", 3, "height", "width"))],
+    "many-axes": [Port("x", "tensor", FLOAT, ("batch", "a", 1, 2, "a", "b", "batch", "c", "a"))],
     "unnamed": [
         Port("x", "tensor", FLOAT, (None, None, 5)),
         Port("y", "tensor", FLOAT, None),
@@ -154,6 +155,17 @@ def test_sizes_stay_small(layout: str) -> None:
             assert shape_of(port, sizes)[0] in {2, 3}
     if layout == "image":
         assert sizes["height"] % 32 == sizes["width"] % 32 == 0
+
+
+def test_images_have_three_dimensions_at_most() -> None:
+    """Along more axes, sizes of images would be too many elements for any plan."""
+    solid = [Port("x", "tensor", FLOAT, ("N", 3, "depth", "height", "width"))]
+    sizes = next(size_plans(solid, {}, ()))
+    assert min(sizes["depth"], sizes["height"], sizes["width"]) >= 32
+
+    more = [Port("x", "tensor", FLOAT, ("N", 3, "time", "depth", "height", "width"))]
+    sizes = next(size_plans(more, {}, ()))
+    assert max(shape_of(more[0], sizes)) <= 16
 
 
 def test_images_stay_small_where_all_sizes_are_fixed_elsewhere() -> None:

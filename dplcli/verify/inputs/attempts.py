@@ -175,7 +175,8 @@ class Attempts:
         feeds: dict[int, Feeds] = {}
         for seed in seeds:
             made = {p.name: draws.draw(p, ranges[p.name], sizes, seed) for p in free}
-            feeds[seed] = {port.name: {**made, **given}[port.name] for port in self.ports}
+            fed = {**made, **given}
+            feeds[seed] = {port.name: fed[port.name] for port in self.ports}
         outputs = dict(zip(feeds, self.runner.run_each([*feeds.values()]), strict=True))
         self._has_run = True
         return Found(feeds, outputs, ranges, sizes, mood)

@@ -24,6 +24,9 @@ Role = Literal["batch", "channel", "image", "length"]
 
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
 IMAGE_RANK = 4
+_MOST_IMAGE_RANK = 5
+"""That of images of three dimensions; sizes of images along more axes are too many elements."""
+
 _CHANNELS = 3
 
 _THINNEST = 8
@@ -309,7 +312,8 @@ def _role(port: Port, axis: int, symbol: str) -> Role:
         return "channel"
     is_open = sum(name is not None for name in port.symbols[1:]) > 1
     is_wide = min((dim for dim in dims[2:] if isinstance(dim, int)), default=0) >= _THINNEST
-    is_image = rank >= IMAGE_RANK and (is_open or (is_wide and dims[1] in {1, _CHANNELS}))
+    may_be_image = IMAGE_RANK <= rank <= _MOST_IMAGE_RANK
+    is_image = may_be_image and (is_open or (is_wide and dims[1] in {1, _CHANNELS}))
     return "image" if is_image else "length"
 
 
