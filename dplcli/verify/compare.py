@@ -483,9 +483,13 @@ class Judge:
             reason = f"{where}its {what[0]} is {what[1]}, not {what[2]}"
             return replace(_beyond_help(blank, reason), mismatches=expected.data.size)
         if expected.dtype in FLOATS:
-            if self.settings.of_rule is not None:  # in the place of no number, any is right
-                data = np.where(np.isnan(expected.data), expected.data, actual.data)
-                actual = replace(actual, data=data)
+            if (
+                self.settings.of_rule is not None
+            ):  # a number in the place of none, or of an overflow
+                is_free = np.isnan(expected.data) | (
+                    np.isinf(expected.data) & np.isfinite(actual.data)
+                )
+                actual = replace(actual, data=np.where(is_free, expected.data, actual.data))
             comparison = _compare_floats(blank, expected, actual, is_brief=self.is_brief)
         elif expected.data.dtype.kind in "iub":
             flips = name in self.facts.stepped and name not in self.settings.tolerances

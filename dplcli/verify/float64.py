@@ -167,6 +167,9 @@ evaluator computes something else than onnxruntime."""
 _MEANT = 2.0**-7
 """The original may always be off by this share of the largest element: that is no other meaning."""
 
+_OF_ATTRIBUTES = 1e-6
+"""What attributes say of a rule's numbers, in 32 bits, is as exact as this."""
+
 _HALF = 2.0**-12
 """Floats of 16 bits have larger units in the last place of 1."""
 
@@ -270,9 +273,10 @@ class Exact:
         if not all(np.isfinite(values).all() for values in (*vars(self).values(), *own)):
             return reason
         scale = max(scale_of(self.ours), float(rounds_freely))  # tiny results are rounded, too
+        exact = _OF_ATTRIBUTES if rounds_freely else _EXACT
         least = unit * scale
         rounded, sensitivity = apart_of(expected, self.ours), apart_of(self.moved, self.ours)
-        is_meant = apart_of(self.theirs, self.ours) <= _EXACT * scale
+        is_meant = apart_of(self.theirs, self.ours) <= exact * scale
         if is_meant and (rounds_freely or apart_of(given, self.theirs) <= _EVALUATED * least):
             return ""  # it is the original that is rounded
         if rounded > max(_EVALUATED * (sensitivity + least), _MEANT * scale):
@@ -282,7 +286,7 @@ class Exact:
         )
         apart = apart_of(self.theirs, self.ours)
         constants *= moves
-        if apart > _EXACT * scale + _NARROWER * rounded + ROUNDED_AGAIN * constants:
+        if apart > exact * scale + _NARROWER * rounded + ROUNDED_AGAIN * constants:
             share = f", {apart / scale:.2g} of the largest element" if scale else ""
             return f"computed in float64, it is up to {apart:.3g} off{share}"
         usual = max(rounded, sensitivity, least)

@@ -35,9 +35,7 @@ def rules() -> dict[str, RewriteRule]:
     }
 
 
-NAMES = [
-    line.split(":")[1].strip() for line in CATALOG.read_text().splitlines() if "- name:" in line
-]
+NAMES = list(rules())
 CONDITIONS = [(name, number) for name in NAMES for number, _ in enumerate(rules()[name].where)]
 
 

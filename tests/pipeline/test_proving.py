@@ -336,8 +336,14 @@ def test_says_what_keeps_a_rule_from_being_tried(
 def test_examples_are_trials_where_no_graph_can_be_made_up(tmp_path: Path) -> None:
     """Those on which the rule does something; an example that stays unchanged shows nothing."""
     lines = ['pattern: "Relu(Relu(x))"', "where: ['x.rank == 9']", 'replacement: "Relu(x)"']
+    branches = ", ".join(
+        f"{name}_branch = {name} () => (float[1] {name}_y) {{ {name}_y = Constant <value = float[1] "
+        "{1}> () }"
+        for name in ("then", "else")
+    )
     before = (
-        "g (float[1,1,1,1,1,1,1,1,2] x) => (float[1,1,1,1,1,1,1,1,2] y) { a = Relu(x) y = Relu(a) }"
+        "g (float[1,1,1,1,1,1,1,1,2] x, bool c) => (float[1,1,1,1,1,1,1,1,2] y, float[1] z) "
+        f"{{ a = Relu(x) y = Relu(a) z = If (c) <{branches}> }}"
     )
     applies = ["examples:", f"  - before: '{before}'"]
     idle = ["examples:", f"  - before: '{before.replace('= Relu(x)', '= Abs(x)')}'"]
