@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -63,8 +62,11 @@ def numbers_of(  # noqa: PLR0911  # a case for each kind
             return np.full(shape, float(random.choice(list(wished) or [1.0])))
 
 
-_BYTES = frozenset({"int8", "uint8"})
-_LARGEST = {"int8": 3.0, "uint8": 3.0, "float16": 16.0}
+_LARGEST = {
+    **dict.fromkeys(("int8", "uint8"), 3.0),
+    **dict.fromkeys(("int16", "int32", "int64", "uint16", "uint32", "uint64"), 9.0),
+    "float16": 16.0,
+}
 _USUAL = ("positive", "mixed", "wished")
 KINDS = (*_USUAL, "zero", "one", "negative", "small", "huge", "whole", "nan")
 
@@ -235,11 +237,7 @@ class Drawing:
         if data is not None:
             data = self._as_wished(name, np.asarray(data))
         else:
-            data = self._constant(name, chosen, positive=positive)
-            # Rules of arithmetic hold where it does not wrap or overflow.
-            limit = _LARGEST.get(kind, math.inf)
-            data = np.nan_to_num(data, nan=1.0) if kind in _BYTES else data
-            data = np.clip(data, -limit, limit)
+            data = self._constant(name, chosen, kind, positive=positive)
         self.made.constants[name] = as_type(np.asarray(data), kind)
         self.types[name] = (kind, self.made.constants[name].shape)
         return self.types[name][1]
@@ -352,7 +350,9 @@ class Drawing:
         known = [number for number in equals if number is not None]
         return np.full(data.shape, known[0]) if known else flat.reshape(data.shape)
 
-    def _constant(self, name: str, shape: Shape, *, positive: bool) -> NDArray[np.float64]:
+    def _constant(
+        self, name: str, shape: Shape, dtype: str, *, positive: bool
+    ) -> NDArray[np.float64]:
         wanted = self.wishes.number(name)
         if wanted is not None and not self.dares(RARELY):
             if self.dares(HALF):  # one number, which may add rank to what it is applied to
@@ -363,7 +363,12 @@ class Drawing:
         kind = str(self.one_of(KINDS if self.dares(0.7) else _USUAL))
         if positive and not self.dares(RARELY):
             kind = "positive"
-        return self._as_wished(name, numbers_of(kind, shape, self.random, self.numbers))
+        data = numbers_of(kind, shape, self.random, self.numbers)
+        # Rules of arithmetic hold where it does not wrap or overflow.
+        if dtype in _LARGEST:
+            data = np.clip(data, -_LARGEST[dtype], _LARGEST[dtype])
+            data = data if dtype == "float16" else np.nan_to_num(data, nan=1.0)
+        return self._as_wished(name, data)
 
     # -- what forms ask for ----------------------------------------------------------------------
 

@@ -127,6 +127,8 @@ class Sampler(Drawing):
             if 0 not in self.dims:
                 raise
             raise DeadEndError from error  # nothing can be drawn of an empty axis
+        if not made.inputs and not all(leaf.is_constant for leaf in self.sketch.leaves):
+            raise DeadEndError  # nothing can be fed
         if made.nodes[-1].op_type == "Identity" and made.nodes[-1].outputs == (*outputs,):
             # what is returned and copied alone stays a copy
             made.nodes.append(InstanceNode("Transpose", "", (*outputs,), ("read",), {}))

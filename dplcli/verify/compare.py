@@ -483,9 +483,7 @@ class Judge:
             reason = f"{where}its {what[0]} is {what[1]}, not {what[2]}"
             return replace(_beyond_help(blank, reason), mismatches=expected.data.size)
         if expected.dtype in FLOATS:
-            if (
-                self.settings.of_rule is not None
-            ):  # a number in the place of none, or of an overflow
+            if self.settings.of_rule is not None:  # a number for none, or for an overflow
                 is_free = np.isnan(expected.data) | (
                     np.isinf(expected.data) & np.isfinite(actual.data)
                 )

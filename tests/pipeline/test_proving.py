@@ -336,11 +336,9 @@ def test_says_what_keeps_a_rule_from_being_tried(
 def test_examples_are_trials_where_no_graph_can_be_made_up(tmp_path: Path) -> None:
     """Those on which the rule does something; an example that stays unchanged shows nothing."""
     lines = ['pattern: "Relu(Relu(x))"', "where: ['x.rank == 9']", 'replacement: "Relu(x)"']
-    branches = ", ".join(
-        f"{name}_branch = {name} () => (float[1] {name}_y) {{ {name}_y = Constant <value = float[1] "
-        "{1}> () }"
-        for name in ("then", "else")
-    )
+    one = "Constant <value = float[1] {1}> ()"
+    branches = f"then_branch = t () => (float[1] u) {{ u = {one} }}, "
+    branches += f"else_branch = e () => (float[1] v) {{ v = {one} }}"
     before = (
         "g (float[1,1,1,1,1,1,1,1,2] x, bool c) => (float[1,1,1,1,1,1,1,1,2] y, float[1] z) "
         f"{{ a = Relu(x) y = Relu(a) z = If (c) <{branches}> }}"

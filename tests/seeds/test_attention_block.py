@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
+from dplcli.analysis.numbering import same_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
-from dplcli.analysis.numbering import same_structure
 from tests.helpers import (
     check_sound,
     model_from_text,

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import onnx
 import pytest
 
+from dplcli.analysis.numbering import same_structure
 from dplcli.catalog import read_catalogs
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
-from dplcli.analysis.numbering import same_structure
 from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
 
 if TYPE_CHECKING:

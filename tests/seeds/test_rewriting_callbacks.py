@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import pytest
 
+from dplcli.analysis.numbering import same_structure
 from dplcli.dpl import RewriteRule, is_const, is_op, wildcard
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
-from dplcli.analysis.numbering import same_structure
 from tests.helpers import check_sound, model_from_text, print_model
 from tests.passes.rewriting import Rewritten, check_settled, rewrite_rule, rewritten
 

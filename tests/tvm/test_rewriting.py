@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import onnx
 import pytest
 
+from dplcli.analysis.numbering import same_structure
 from dplcli.catalog import read_catalogs
 from dplcli.dpl import RewriteRule, is_function, wildcard
 from dplcli.dpl.replacement import parse_replacement
@@ -28,7 +29,6 @@ from dplcli.errors import DplError
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.rewrite import rewrite
-from dplcli.analysis.numbering import same_structure
 from tests.helpers import (
     SCHEMAS,
     check_sound,

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import onnx
 import pytest
 
+from dplcli.analysis.numbering import same_structure
 from dplcli.catalog import read_catalogs
 from dplcli.dpl import RewriteRule, is_op, wildcard
 from dplcli.dpl.replacement import DraftOutput
 from dplcli.errors import CatalogError
 from dplcli.passes.rewrite import rewrite
-from dplcli.analysis.numbering import same_structure
 from dplcli.pipeline.rules import READERS
 from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
 from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
