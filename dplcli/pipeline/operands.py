@@ -396,7 +396,7 @@ class Fit:
 
     def _draw(self, name: str, operand: Operand) -> None:
         """Draw one operand, and bind what its shape says."""
-        make = KINDS.get(operand.kind)
+        make, bound = KINDS.get(operand.kind), (dict(self.sizes), dict(self.lists))
         shape = None if operand.dims is None else self._shape(name, operand.dims)
         if operand.is_beside and shape is not None:
             shape = self.drawing.beside(shape)
@@ -412,6 +412,8 @@ class Fit:
             kind = {"f": dtype, "b": "bool", "u": "uint8"}.get(data.dtype.kind, "int64")
             found = self.drawing.leaf(name, data.shape, operand.dtype or kind, data=data)
         if operand.dims is not None and not operand.is_beside:
+            if found != shape:  # somebody states it, or asks for it
+                self.sizes, self.lists = bound
             self._bind(operand.dims, found)
 
     def _dtype(self) -> str:

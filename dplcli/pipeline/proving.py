@@ -594,8 +594,10 @@ class _Attempts:
             self.refusals[why_not.removeprefix(": ") or "the pattern does not fit"] += 1
             self.refused |= {*(made.ways if why_not else ()), f"opset {made.opset}"}
             return ""
-        if is_random and any(map(draws_random, model.graph)):
-            return self._objected("both draw random numbers")
+        if is_random:
+            is_lost = not any(map(draws_random, model.graph))
+            lost = "the graph draws random numbers, and the result does not"
+            return lost if is_lost else self._objected("both draw random numbers")
         return self._tried(made, before, model, declared)
 
     def _tried(
