@@ -681,6 +681,8 @@ class _Attempts:
         odd = {} if regions is None else {k: w for k, w in _WORDS.items() if k in regions.odd}
         floats = (data for data in made.graph.constants.values() if data.dtype.kind == "f")
         excused = self.excused | left_open(made.graph)
+        if not result.equivalent and _is_empty(made.graph) and _orders(made.graph):
+            return self._objected("nothing is the largest of no numbers")
         if not result.equivalent and excused & oddities_of(floats) - {"zero_sign"}:
             return self._objected("its constants are odd numbers, for which the rule may be wrong")
         if not result.equivalent:
@@ -834,13 +836,15 @@ def left_open(graph: Instance) -> frozenset[Exempt]:
 
     NaN has no place in an order, and a float out of range is anything as a whole number.
     """
-    found = set[Exempt]()
+    found: set[Exempt] = {"nan"} if _orders(graph) else set()
     for node in graph.nodes:
-        if node.op_type in ORDERING:
-            found.add("nan")
         if node.op_type == "Cast" and node.attributes.get("to") in _WHOLE_TYPES:
             found |= {"nan", "inf", "overflow"}
     return frozenset(found)
+
+
+def _orders(graph: Instance) -> bool:
+    return any(node.op_type in ORDERING for node in graph.nodes)
 
 
 def _is_empty(graph: Instance) -> bool:

@@ -127,7 +127,9 @@ class Sampler(Drawing):
             if 0 not in self.dims:
                 raise
             raise DeadEndError from error  # nothing can be drawn of an empty axis
-        if not made.inputs and not all(leaf.is_constant for leaf in self.sketch.leaves):
+        fed = (leaf.name for leaf in self.sketch.leaves if not leaf.is_constant)
+        held = (made.constants[name].dtype.kind for name in fed if name in made.constants)
+        if not made.inputs and "f" in held:
             raise DeadEndError  # nothing can be fed
         if made.nodes[-1].op_type == "Identity" and made.nodes[-1].outputs == (*outputs,):
             # what is returned and copied alone stays a copy

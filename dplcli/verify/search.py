@@ -416,7 +416,8 @@ class _Draw:
             values = values + self.rng.integers(-1, 2, shape).astype(object)
         if self.beside is not None:
             near = self.beside.astype(object) + self.rng.integers(*few, shape).astype(object)
-            values = np.where(self.chance(_BESIDE), near, values)
+            pair = (np.asarray(each, dtype=object) for each in (near, values))  # or a scalar is int
+            values = np.where(self.chance(_BESIDE), *pair)
         # Not numpy's clip: no float of 64 bits holds the ends of an int64.
         flat = [min(max(int(n), low), high) for n in np.ravel(np.asarray(values, dtype=object))]
         if self.spec.never_zero:
