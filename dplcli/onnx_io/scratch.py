@@ -13,7 +13,6 @@ import onnx.parser
 import onnx.printer
 import onnx.shape_inference
 from google.protobuf.message import DecodeError
-from onnx.reference import ReferenceEvaluator
 
 from dplcli.errors import InvalidModelError
 from dplcli.ir.types import DTYPE_CODES, dtype_name
@@ -226,6 +225,8 @@ def whole_values(
         return {}
     if not (is_of_sizes or all(name in known for name in node.inputs if name)):
         return {}
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415  # only to make graphs up
+
     fed = {
         name: known[name] if name in known else np.zeros(types[name][1], types[name][0])
         for name in node.inputs

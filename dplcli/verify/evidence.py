@@ -197,7 +197,8 @@ def _grounds(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record says of proof and regions."""
     proof, regions = result["proof"], result["regions"]
     if regions is not None:
-        told = {name: tuple(regions[name]) for name in ("differing", "unseen", "changes", "notes")}
+        names = ("differing", "unseen", "changes", "notes", "odd")
+        told = {name: tuple(regions[name]) for name in names}
         regions = regions | told | {"sights": tuple(Sight(**each) for each in regions["sights"])}
     return {
         "proof": None if proof is None else Proof(**proof),

@@ -363,12 +363,12 @@ class _Places(CutModels):
         label = _label(self.ours, pair.original)
         return Sight(label, seen.runs, len(seen.numbers), low, high, reached, possible)
 
-    def _odd(self, failed: Mapping[Pair, Failure], seen: Sequence[Pair]) -> frozenset[Exempt]:
+    def _odd(self, failed: Mapping[Pair, Failure], seen: Sequence[Pair]) -> tuple[Exempt, ...]:
         """Return the odd numbers for which places differ, whether that is excused or not."""
         fed = next((why.fed or why.inputs for why in failed.values()), {})
         given = oddities_of(array for array in fed.values() if isinstance(array, np.ndarray))
         given.discard("zero_sign")  # many a draw has it
-        return frozenset(given.union(*(self.records[pair.candidate].odd for pair in seen)))
+        return tuple(sorted(given.union(*(self.records[pair.candidate].odd for pair in seen))))
 
     def _behaviours(self, pairs: Sequence[Pair]) -> dict[str, bool]:
         """Return whether some run showed each behaviour of the operators of places."""

@@ -195,7 +195,7 @@ class LocalJudgement:
     unseen: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    odd: frozenset[Exempt] = frozenset()
+    odd: tuple[Exempt, ...] = ()
     behaviours: Mapping[str, bool] = field(default_factory=dict)
     sights: tuple[Sight, ...] = ()
     places: tuple[Junction, ...] = ()

@@ -106,6 +106,7 @@ NO_OPTION = {
     "request": "inputs",
     "execution": "kernels",
     "whole": "",
+    "of_rule": "",
 }
 """Fields of a comparison that options say in other words; one is for parts of models."""
 
