@@ -273,9 +273,10 @@ class Judgement:
     @staticmethod
     def _are_tiny(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
         """Tell whether two results are floats that are off by next to nothing."""
-        pairs = [(one, other) for one, other in zip(expected, given, strict=True)]
-        return all(one.dtype in FLOATS for one, _ in pairs) and all(
-            float64.apart_of(one.data, other.data) <= _NEXT_TO_NOTHING for one, other in pairs
+        return all(
+            one.dtype in FLOATS
+            and np.allclose(one.data, other.data, 0, _NEXT_TO_NOTHING, equal_nan=True)
+            for one, other in zip(expected, given, strict=True)
         )
 
     def _may_be_unsteady(self, place: Place, feeding: Feeding) -> bool:
