@@ -189,8 +189,8 @@ def catalog_contract(
     """
     catalog = _read(names, allow_code=allow_code)
     elsewhere = _shown_in_sources(catalog)
-    schemas = OnnxSchemas()
-    trier = Trier(RuntimeSchemas())
+    schemas = RuntimeSchemas()
+    trier = Trier(schemas)
     functions: list[FunctionContract] = []
     notes: dict[str, str] = {}
     for rule in _named(catalog.rules, only):

@@ -200,14 +200,14 @@ target: t
 patterns:
   - {name: pool, pattern: MaxPool(x)}
   - name: gelu
-    pattern: com.microsoft.FastGelu(x)
+    pattern: com.acme.FastGelu(x)
     examples:
       - {before: "not a model", after: any}
       - before: "g (float[1,4] x) => (float[1,4] y) { y = Relu (x) }"
         after: any
       - before: |
-          <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
-          g (float[1,4] x) => (float[1,4] y) { y = com.microsoft.FastGelu (x) }
+          <ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]>
+          g (float[1,4] x) => (float[1,4] y) { y = com.acme.FastGelu (x) }
         after: any
 """
 

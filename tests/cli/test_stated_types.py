@@ -64,7 +64,9 @@ def test_programs_are_told(dpl: Dpl, save: Save) -> None:
 
 def test_what_is_declared_is_left_as_it_is(dpl: Dpl, save: Save) -> None:
     """A rewrite keeps the statements of what it does not touch."""
-    model = onnx.parser.parse_model(WRONG.replace("y = Relu (t)", "u = Identity (t) y = Relu (u)"))
+    model = onnx.parser.parse_model(
+        WRONG.replace("y = Relu (t)", "u = Identity (t) y = Softmax (u)")
+    )
     save(model)
     assert dpl(*COMMANDS["rewrite"]).code == 0
     written = onnx.load("o.onnx")

@@ -98,7 +98,7 @@ class Attempts:
         sizes: Mapping[str, int],
     ) -> None:
         self.flow, self.ports, self.runner = flow, ports, runner
-        self.sizes = shaped_sizes(ports, request.shapes, sizes)
+        self.sizes = shaped_sizes(ports, request.shapes, sizes, request.sums)
         by_name = {port.name: port for port in ports}
         check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
         self.asked = {

@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 
 from dplcli.errors import UsageError
-from dplcli.verify.check import InputFunction, InputRequest
+from dplcli.verify.check import InputFunction, InputRequest, Sums
 from dplcli.verify.inputs.files import first_line, read_npy, read_npz, read_pb
 from dplcli.verify.inputs.sizes import rank_of, with_rank
 from dplcli.verify.model import Port, kind_of
@@ -92,13 +92,17 @@ def sizes_given(ports: Sequence[Port], given: Mapping[str, Feed]) -> dict[str, i
 
 
 def shaped_sizes(
-    ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
+    ports: Sequence[Port],
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[str, int],
+    sums: Sums,
 ) -> dict[str, int]:
     """Return *sizes* and the sizes of all symbols in *shapes*, which are given for whole inputs.
 
     Raises:
         UsageError: A shape is for no input, has another rank or contradicts a fixed dimension; one
-            symbol gets two numbers; or a size is for a dimension that no input has.
+            symbol gets two numbers; or a size, or one of *sums*, is for a dimension that no input
+            has.
     """
     by_name = {port.name: port for port in ports}
     result = dict(sizes)
@@ -116,7 +120,8 @@ def shaped_sizes(
             if symbol is not None and result.setdefault(symbol, dim) != dim:
                 raise UsageError(f"two sizes are given for {symbol!r}: {result[symbol]} and {dim}")
     is_ranked = all(port.shape is not None for port in ports)
-    named = [name for name in result if is_ranked or ":" not in name]
+    parts = (part for each in sums.values() for part in each if isinstance(part, str))
+    named = [name for name in (*result, *sums, *parts) if is_ranked or ":" not in name]
     symbols = {symbol for port in ports for symbol in port.symbols if symbol is not None}
     check_known(named, sorted(symbols), "no input has a dimension {!r}")
     return result
