@@ -304,6 +304,9 @@ def build_model(graph: MadeUpGraph, opset: int, run: RunOnce) -> Model | None:
             raise onnx.shape_inference.InferenceError("onnx knows nothing of it")
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
         known = {info.name: info for info in (*inferred.graph.value_info, *inferred.graph.output)}
+        returned = (known[name].type for name in graph.outputs if name in known)
+        if not all(kind.tensor_type.HasField("shape") for kind in returned):
+            raise onnx.shape_inference.InferenceError("onnx infers no shape")
     except _UNFIT:  # node by node then; onnx does not infer through the bodies of all operators
         types = _all_types(graph, opset, run)
         if types is None:
