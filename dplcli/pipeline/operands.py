@@ -263,10 +263,10 @@ class Fit:
         kernel = self.attributes.get("kernel_shape")
         if isinstance(kernel, tuple):
             self.lists["kernel_shape"] = tuple(int(size) for size in kernel)
-        if self.attributes.get("direction", "forward") == "bidirectional":
-            self.sizes["D"] = 2
-        else:
-            self.sizes["D"] = 1
+        if any("D" in (operand.dims or ()) for operand in self.alternative.operands):
+            ways = ("forward", "reverse", "bidirectional") if self.drawing.dares(HALF) else ()
+            way = self.attributes.setdefault("direction", self.drawing.one_of(ways or ("forward",)))
+            self.sizes["D"] = 1 + (way == "bidirectional")
 
     def _attribute(self, name: str, choices: Sequence[int]) -> int:
         """Return an attribute that sizes depend on; draw it if nobody states it."""
