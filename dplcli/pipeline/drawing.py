@@ -127,6 +127,7 @@ HALF, SELDOM, RARELY = 0.5, 0.3, 0.12
 """Shares of daring graphs in which something unusual is done."""
 
 LARGEST_SIZE = 64
+_LARGE_WINDOW = 4
 
 
 @dataclass
@@ -376,6 +377,9 @@ class Drawing:
         """Draw a size; those of images are mostly the same in one graph, as of all filters."""
         if not choices:
             return int(self.one_of(self.dims))
+        if name == "s":  # as large as a window that the rule states, and larger
+            large = [int(n) for n in self.numbers if _LARGE_WINDOW <= n <= LARGEST_SIZE / 2]
+            choices = (*choices, *(size + more for size in large for more in (0, 1, 3)))
         if name not in self.usual or name not in _SHARED or self.dares(SELDOM):
             self.usual[name] = int(self.one_of(choices))
         return self.usual[name]
