@@ -478,6 +478,9 @@ _LEAST_STEP = 2.0**-7
 _NO_KERNEL = re.compile(r"(?:find an implementation|find kernel) for (\w+)\(")
 """What onnxruntime says where it has no kernel."""
 
+_UNKNOWN = "is not a registered function/op"
+"""What onnxruntime says of an operator that it does not know."""
+
 _CHOOSY = re.compile(r"running \w+ node|during initialization")
 """What onnxruntime says when a kernel, not the form of its operands, refuses them."""
 
@@ -710,7 +713,7 @@ class _Attempts:
         """
         is_choosy = any(node.domain for node in model.graph) and _CHOOSY.search(objection)
         is_open = made.is_varied or bool(is_choosy) or _is_empty(made.graph)
-        is_open = is_open or bool(_NO_KERNEL.search(objection))
+        is_open = is_open or bool(_NO_KERNEL.search(objection)) or _UNKNOWN in objection
         if is_open or any(words in objection for words in _UNFIT):
             return self._objected(f"not the result: {objection}")
         return objection
