@@ -472,6 +472,9 @@ def _varied(
 _SMALL = 9.0
 """How large whole numbers are that do not wrap around, unless a rule is of whole numbers."""
 
+_OUT_OF_RANGE = re.compile(r"(-9223372036854775808|-2147483648)\b")
+"""What processors make of a float that is out of range."""
+
 _LEAST_STEP = 2.0**-7
 """The least scale that a quantiser is fed."""
 
@@ -669,7 +672,7 @@ class _Attempts:
                 path.write_bytes(content)
             return compare(*paths, check, None)
 
-    def _judged(
+    def _judged(  # noqa: PLR0911  # a way out for each thing that may be wrong
         self,
         made: _Made,
         result: VerificationResult,
@@ -695,6 +698,8 @@ class _Attempts:
             wrong = (
                 "; ".join(result.objections) if worst is None else f"{worst.name}: {worst.reason}"
             )
+            if "inf" in left_open(made.graph) and _OUT_OF_RANGE.search(wrong):
+                return self._objected("a float out of range is anything as a whole number")
             advice = next((f" {_ADVICE.format(kind)}" for kind in odd), "")
             return f"{wrong}{advice}"
         for kind, where in odd.items():

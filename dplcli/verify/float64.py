@@ -167,8 +167,8 @@ evaluator computes something else than onnxruntime."""
 _MEANT = 2.0**-7
 """The original may always be off by this share of the largest element: that is no other meaning."""
 
-_OF_ATTRIBUTES = 1e-6
-"""What attributes say of a rule's numbers, in 32 bits, is as exact as this."""
+_OF_ATTRIBUTES = 5e-6
+"""Constants that a rule takes for the number that it names are as near, and so are attributes."""
 
 _HALF = 2.0**-12
 """Floats of 16 bits have larger units in the last place of 1."""
@@ -257,6 +257,10 @@ class Exact:
             rounds_freely: Whether the candidate may round as far as it likes.
         """
         is_finite = np.isfinite(expected)
+        if rounds_freely:  # what overflows even in float64 says nothing of what is meant
+            is_finite &= np.isfinite(self.ours)
+            if not is_finite.any():
+                return ""
         if not is_finite.all() and is_finite.any():  # nothing is compared where it is not
             some = Exact(*(values[is_finite] for values in vars(self).values()))
             return some.objection(
@@ -315,9 +319,11 @@ def extended(
     if values.dtype != np.float64 or (known and values.shape != known[0].shape):
         return ()
     is_second = len(known) == 1  # the candidate, as it is
-    scale = max(scale_of(known[0]), float(rounds_freely)) if known else 0.0
-    if is_second and apart_of(values, known[0]) > _FAR * scale:
-        return ()
+    if is_second:
+        scale = max(scale_of(known[0]), float(rounds_freely))
+        told = np.isfinite(known[0]) if rounds_freely else np.ones(values.shape, bool)
+        if apart_of(values[told], known[0][told]) > _FAR * scale:
+            return ()
     return (*known, values)
 
 
