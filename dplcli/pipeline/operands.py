@@ -45,7 +45,7 @@ _STATES = "; D B hidden_size; D B hidden_size; D 3*hidden_size"
 _MATMUL = "*b M K; K O | *b M K; *b K O | M K; *b K O | *b M K; K | K; *b K O"
 
 FORMS: Mapping[str, str] = {
-    **dict.fromkeys(sorted(POOLS | GLOBAL_POOLS), "N C *s"),
+    **dict.fromkeys(sorted((POOLS | GLOBAL_POOLS) - {"MaxUnpool"}), "N C *s"),
     "Conv": _CONV,
     "ConvTranspose": "N C *s; C F/group *kernel_shape; F",
     "ConvInteger": _CONV.rpartition(";")[0],
@@ -111,12 +111,12 @@ FORMS: Mapping[str, str] = {
     "com.microsoft.SkipLayerNormalization": _ROWS,
     "com.microsoft.SkipSimplifiedLayerNormalization": "B S H; B S H; H; H",
     "com.microsoft.BiasGelu": "*x H; H",
+    "com.microsoft.Gelu": "*x",
+    "com.microsoft.QuickGelu": "*x",
     "com.microsoft.FastGelu": "*x H; H",
     "com.microsoft.Attention": "B S I; I 3*num_heads*E; 3*num_heads*E",
     "com.microsoft.MultiHeadAttention": "B S num_heads*E; B T num_heads*E; B T num_heads*E",
-    "com.microsoft.RotaryEmbedding": "B S H; B S=places(T); T 2; T 2",
     "com.microsoft.FusedConv": _CONV + "; & F",
-    "com.microsoft.FusedGemm": "M K; K O; & M O",
     "com.microsoft.FusedMatMul": "*b M K; *b K O | *b K M; *b K O @transA=1"
     " | *b M K; *b O K @transB=1 | *b K M; *b O K @transA=1 @transB=1",
     "com.microsoft.TransposeMatMul": "*b M K; *b K O",

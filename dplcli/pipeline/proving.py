@@ -870,7 +870,7 @@ _WHOLE_NAMES = frozenset(map(dtype_name, _WHOLE_TYPES))
 # Counterexamples: the smallest graph on which a rule is still wrong.
 
 
-_MOST_STEPS = 400
+_MOST_STEPS = 150
 
 
 def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:

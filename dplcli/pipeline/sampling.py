@@ -307,6 +307,8 @@ class Sampler(Drawing):
             drawn_by_form(form, self, args, attributes, len(node.outputs))
             if op_type in OF_IMAGES and not node.domain:
                 self._window(op_type, attributes, len(self.types[args[0]][1]) - 2)
+        elif node.domain:
+            raise DeadEndError  # onnxruntime's own may end a process if their operands do not fit
         elif own is not None:
             own(args, attributes)
         elif op_type in operators.REDUCTIONS:
