@@ -481,9 +481,6 @@ _LEAST_STEP = 2.0**-7
 _NO_KERNEL = re.compile(r"(?:find an implementation|find kernel) for (\w+)\(")
 """What onnxruntime says where it has no kernel."""
 
-_UNKNOWN = "is not a registered function/op"
-"""What onnxruntime says of an operator that it does not know."""
-
 _CHOOSY = re.compile(r"running \w+ node|during initialization")
 """What onnxruntime says when a kernel, not the form of its operands, refuses them."""
 
@@ -610,6 +607,12 @@ class _Attempts:
         self, made: _Made, before: bytes, model: Model, declared: Sequence[TensorType | None]
     ) -> str:
         """Check what the rule made of a graph; return what is wrong, or ""."""
+        known = {(node.domain, node.op_type) for node in made.graph.nodes}
+        made_there = (node for node in model.graph if (node.domain, node.op_type) not in known)
+        for node in made_there:
+            is_called = called_function(node) is not None
+            if not is_called and not RuntimeSchemas.versions(node.op_type, node.domain):
+                return self._objected(f"onnxruntime has no {node.qualified_op}")
         after = to_proto(model).SerializeToString()
         objection = objection_to(after)
         if objection and objection_to(before):  # onnx does not see through all it defines
@@ -718,7 +721,7 @@ class _Attempts:
         """
         is_choosy = any(node.domain for node in model.graph) and _CHOOSY.search(objection)
         is_open = made.is_varied or bool(is_choosy) or _is_empty(made.graph)
-        is_open = is_open or bool(_NO_KERNEL.search(objection)) or _UNKNOWN in objection
+        is_open = is_open or bool(_NO_KERNEL.search(objection))
         if is_open or any(words in objection for words in _UNFIT):
             return self._objected(f"not the result: {objection}")
         return objection
