@@ -483,8 +483,11 @@ def _check_types(parts: Sequence[DFPattern], facts: Mapping[int, _Facts]) -> Non
     of_names: dict[str, _Facts] = {}
     for part in parts:
         said = facts[id(part)]
-        names = [leaf.name for leaf in _reachable([part], parts_at_value) if _is_leaf(leaf)]
-        if id(part) in is_needed and len(names) == 1 and names[0]:  # the same value elsewhere, too
+        if not said:
+            continue
+        leaves = _reachable([part], parts_at_value) if id(part) in is_needed else ()
+        names = [leaf.name for leaf in leaves if _is_leaf(leaf)]
+        if len(names) == 1 and names[0]:  # the same value elsewhere, too
             said = of_names[names[0]] = _joined([of_names.get(names[0], {}), said])
         for word, allowed in said.items():
             if not allowed:
