@@ -229,8 +229,8 @@ class Trier:
         left = attempts.untried(parts) if wanted >= _ENOUGH else []
         why_not = f"no graph was made up for {some_of(left)}{attempts.because()}" if left else ""
         unseen = [name for name, is_shown in attempts.tried.behaviours.items() if not is_shown]
-        if unseen and wanted >= _ENOUGH and not left:
-            why_not = f"no graph showed that {some_of(unseen)}"
+        if unseen:
+            attempts.notes[f"no graph showed that {some_of(unseen)}"] = None
         return Trial(
             rule,
             "made up",
