@@ -37,7 +37,7 @@ from dplcli.ir.operators import (
     SIZED_FROM,
     draws_random,
 )
-from dplcli.ir.types import Exempt, dtype_name
+from dplcli.ir.types import DTYPE_CODES, Exempt, dtype_name
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.convert import RuntimeSchemas
@@ -703,6 +703,8 @@ class _Attempts:
             )
             if "inf" in left_open(made.graph) and _OUT_OF_RANGE.search(wrong):
                 return self._objected("a float out of range is anything as a whole number")
+            if _asks_for_zero(made.graph) and "True" in wrong:
+                return self._objected("rounding decides whether a number is zero")
             advice = next((f" {_ADVICE.format(kind)}" for kind in odd), "")
             return f"{wrong}{advice}"
         for kind, where in odd.items():
@@ -854,6 +856,15 @@ def left_open(graph: Instance) -> frozenset[Exempt]:
         if node.op_type == "Cast" and node.attributes.get("to") in _WHOLE_TYPES:
             found |= {"nan", "inf", "overflow"}
     return frozenset(found)
+
+
+def _asks_for_zero(graph: Instance) -> bool:
+    """Tell whether a float becomes a truth value, which its last bit may decide."""
+    is_of_floats = any(dtype.startswith("float") for dtype, _ in graph.inputs.values())
+    return is_of_floats and any(
+        node.op_type == "Cast" and node.attributes.get("to") == DTYPE_CODES["bool"]
+        for node in graph.nodes
+    )
 
 
 def _orders(graph: Instance) -> bool:
