@@ -68,7 +68,7 @@ _LARGEST = {
     "float16": 16.0,
 }
 _USUAL = ("positive", "mixed", "wished")
-KINDS = (*_USUAL, "zero", "one", "negative", "small", "huge", "whole", "nan")
+CONSTANT_KINDS = (*_USUAL, "zero", "one", "negative", "small", "huge", "whole", "nan")
 
 
 def as_type(numbers: NDArray[Any], dtype: str) -> Array:
@@ -104,11 +104,11 @@ SIZES: Mapping[str, tuple[int, ...]] = {
 }
 """What some sizes are drawn from; others are sizes of the graph."""
 
-WINDOWS = (4, 5, 6, 7)
-"""The sizes of an image that a window may run over."""
+_WINDOWS = (4, 5, 6, 7)
+"""The sizes of an image that a window may run over, beside those that a large window asks for."""
 
 _SHARED = frozenset(["N", "C", "s", "kernel_shape"])
-
+"""Sizes that are mostly the same in all nodes of a graph."""
 
 OF_IMAGES = (
     operators.WINDOWED
@@ -127,7 +127,10 @@ HALF, SELDOM, RARELY = 0.5, 0.3, 0.12
 """Shares of daring graphs in which something unusual is done."""
 
 LARGEST_SIZE = 64
+"""The largest size that is drawn: graphs stay small."""
+
 _LARGE_WINDOW = 4
+"""A window from here on is as large as the smallest images."""
 
 
 @dataclass
@@ -148,7 +151,8 @@ class Drawing:
         wishes: What conditions ask of it.
         values: Whole numbers that are computed, as of a Shape.
         usual: Sizes that operators share in this graph.
-        held: The attributes that the pattern binds by a name, or all others of a node.
+        bound: The attributes that the pattern binds by a name.
+        rests: By a name, all other attributes of a node.
         dtype: The element type of what has none of its own.
         rank: The rank of most of what data comes in by.
         dims: Sizes, from the first axis on.
@@ -167,7 +171,8 @@ class Drawing:
     wishes: Wishes = field(default_factory=Wishes)
     values: dict[str, Array] = field(default_factory=dict)
     usual: dict[str, int] = field(default_factory=dict)
-    held: dict[str, Attributes] = field(default_factory=dict)
+    bound: dict[str, AttributeValue | Array] = field(default_factory=dict)
+    rests: dict[str, Attributes] = field(default_factory=dict)
     dtype: str = "float32"
     rank: int = 0
     dims: list[int] = field(default_factory=list)
@@ -176,6 +181,8 @@ class Drawing:
         """Read once for all graphs what numbers the rule states, and whose shape each value has."""
         self.numbers = stated_numbers(self.rule)
         self.leaves = {leaf.name: leaf for leaf in self.sketch.leaves}
+        large = [int(n) for n in self.numbers if _LARGE_WINDOW <= n <= LARGEST_SIZE / 2]
+        self.windows = (*_WINDOWS, *(size + more for size in large for more in (0, 1, 3)))
         self.is_of_images = any(node.op_type in OF_IMAGES for node in self.sketch.nodes)
         self.roots: dict[str, str] = {}
         self.twins: dict[str, str] = {}
@@ -361,7 +368,7 @@ class Drawing:
             elif not self.dares(SELDOM) and self.wanted_rank(name) in {None, 0}:
                 shape = ()
             return np.full(shape, wanted.draw(self.random))
-        kind = str(self.one_of(KINDS if self.dares(0.7) else _USUAL))
+        kind = str(self.one_of(CONSTANT_KINDS if self.dares(0.7) else _USUAL))
         if positive and not self.dares(RARELY):
             kind = "positive"
         data = numbers_of(kind, shape, self.random, self.numbers)
@@ -377,9 +384,6 @@ class Drawing:
         """Draw a size; those of images are mostly the same in one graph, as of all filters."""
         if not choices:
             return int(self.one_of(self.dims))
-        if name == "s":  # as large as a window that the rule states, and larger
-            large = [int(n) for n in self.numbers if _LARGE_WINDOW <= n <= LARGEST_SIZE / 2]
-            choices = (*choices, *(size + more for size in large for more in (0, 1, 3)))
         if name not in self.usual or name not in _SHARED or self.dares(SELDOM):
             self.usual[name] = int(self.one_of(choices))
         return self.usual[name]
@@ -401,11 +405,7 @@ class Drawing:
 
     def data(self, name: str, rank: int | None = None) -> Shape:
         """Give a leaf that data comes in by a shape of the graph's own rank."""
-        size = self.rank if rank is None else rank
-        dims = [*self.dims, 7, 8][:size]
-        if self.types and self.random.random() < SELDOM:
-            dims = [int(dim) for dim in self.random.permutation(dims)]  # as a product may want it
-        return self.leaf(name, dims)
+        return self.leaf(name, self.dims_from(0, self.rank if rank is None else rank))
 
     def ranked(self, name: str) -> Shape:
         """Give a leaf that data comes in by a shape, and be content with no scalar."""
@@ -441,5 +441,5 @@ class Drawing:
 
     def image(self) -> Shape:
         """Draw the shape of a batch of images."""
-        spatial = [self.size("s", WINDOWS) for _ in range(max(self.rank - 2, 0))]
+        spatial = [self.size("s", self.windows) for _ in range(max(self.rank - 2, 0))]
         return (self.size("N", SIZES["N"]), self.size("C", SIZES["C"]), *spatial)

@@ -643,7 +643,8 @@ def _delivery(
             delivery = check_result(before, written.path, Check(), say)
     except DplError as error:
         return error.message
-    alien = "" if delivery.is_sound else unknown_operator(load_model(before), rewritten, schemas)
+    known = {node.qualified_op for node in load_model(before).graph}
+    alien = "" if delivery.is_sound else unknown_operator(known, rewritten, schemas)
     return alien or delivery
 
 

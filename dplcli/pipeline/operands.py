@@ -12,27 +12,21 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dplcli.ir.operators import GLOBAL_POOLS, POOLS
-from dplcli.pipeline.drawing import HALF, SIZES, WINDOWS, DeadEndError
+from dplcli.pipeline.drawing import HALF, SIZES, DeadEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from dplcli.dpl.pattern import AttributeValue
-    from dplcli.pipeline.drawing import Drawing
-
-    Array: TypeAlias = NDArray[Any]
-    Shape: TypeAlias = tuple[int, ...]
-    Attributes: TypeAlias = dict[str, AttributeValue | NDArray[Any]]
+    from dplcli.pipeline.drawing import Array, Attributes, Drawing, Shape
 
 
 _CONV = "N C *s; F C/group *kernel_shape; F"
@@ -106,8 +100,8 @@ FORMS: Mapping[str, str] = {
     "Hardmax": "*x Z",
     "Attention": "B H S E; B H T E; B H T E; & S T | B S P*E; B T P*E; B T P*E; & S T"
     " @q_num_heads=P @kv_num_heads=P",
-    "com.microsoft.MatMulNBits": "*b M K; O 1+(K-1)/block_size block_size/2=bytes:uint8;"
-    " O*(1+(K-1)/block_size)=positive @K=K @N=O @bits=4",
+    "com.microsoft.MatMulNBits": "*b M K; O 1+(K-1)//block_size block_size/2=bytes:uint8;"
+    " O*(1+(K-1)//block_size)=positive @K=K @N=O @bits=4",
     "com.microsoft.SkipLayerNormalization": _ROWS,
     "com.microsoft.SkipSimplifiedLayerNormalization": "B S H; B S H; H; H",
     "com.microsoft.BiasGelu": "*x H; H",
@@ -164,6 +158,7 @@ class Alternative(NamedTuple):
     counted: tuple[str, str, str] | None
 
 
+_MOST_REPEATED = 15
 _SETTING = re.compile(r"@(\w+)=(\w+)(?::(-?\d+))?")
 _OPERAND = re.compile(r"(& )?([^=:]*)(?:=(\w+)(?:\(([\w,]*)\))?)?(?::(\w+))?")
 
@@ -180,7 +175,7 @@ def _alternative(text: str) -> Alternative:
     operands: list[Operand] = []
     for part in _SETTING.sub("", text).split(";"):
         if part.strip() == "...":
-            operands += operands * 15
+            operands += operands * _MOST_REPEATED
             continue
         found = _OPERAND.fullmatch(part.strip())
         assert found is not None, part  # noqa: S101  # the table is ours
@@ -394,7 +389,7 @@ class Fit:
 
     def _draw(self, name: str, operand: Operand) -> None:
         """Draw one operand, and bind what its shape says."""
-        make, bound = KINDS.get(operand.kind), (dict(self.sizes), dict(self.lists))
+        make, bound = MAKERS.get(operand.kind), (dict(self.sizes), dict(self.lists))
         shape = None if operand.dims is None else self._shape(name, operand.dims)
         if operand.is_beside and shape is not None:
             shape = self.drawing.beside(shape)
@@ -429,7 +424,8 @@ class Fit:
         for dim in dims:
             if dim[0] == "*":
                 if dim[1:] not in self.lists:
-                    count = room if dim[1:] == free[-1] else self._before(max(room, 0), dim[1:])
+                    is_last = dim[1:] == free[-1]
+                    count = room if is_last else self._before(max(room, 0), rank, dim[1:])
                     room -= count
                     self.lists[dim[1:]] = self._list(dim[1:], max(count, 0), len(shape))
                 shape += self.lists[dim[1:]]
@@ -442,23 +438,22 @@ class Fit:
                 shape.append(self._number(dim))
         return tuple(shape)
 
-    def _before(self, room: int, name: str) -> int:
+    def _before(self, room: int, rank: int, name: str) -> int:
         """Draw how many sizes stand before an axis, unless an attribute says it."""
         counted = self.alternative.counted
         if counted is not None and counted[1] == name:
-            rank = room + 1 if "*b" else room
             stated = self.attributes.get(counted[0])
             if stated is None and counted[2] and not self.drawing.dares(HALF):
                 stated = int(counted[2])
             if isinstance(stated, int):
-                return min(stated % rank, room)
+                return min(stated % max(rank, 1), room)
         return int(self.drawing.random.integers(room + 1))
 
     def _list(self, name: str, count: int, at: int) -> Shape:
         """Draw the sizes that a name with a star stands for."""
         if name == "kernel_shape":
             count = len(self.lists.get("s", ())) or count
-        choices = WINDOWS if name == "s" else SIZES.get(name, ())
+        choices = self.drawing.windows if name == "s" else SIZES.get(name, ())
         if choices:
             return tuple(self.drawing.size(name, choices) for _ in range(count))
         return self.drawing.dims_from(at, count)
@@ -468,8 +463,17 @@ def _names_in(dim: str) -> list[str]:
     return re.findall(r"[A-Za-z_]\w*", dim)
 
 
+_SIGNS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
 def _evaluated(tree: ast.expr, known: Mapping[str, Any]) -> int:
-    """Compute a size; a quotient has to be whole, unless one is added to it: then it is a ceiling.
+    """Compute a size; a quotient ``/`` has to be whole.
 
     Raises:
         DeadEndError: A quotient is not whole.
@@ -479,17 +483,11 @@ def _evaluated(tree: ast.expr, known: Mapping[str, Any]) -> int:
             return number
         case ast.Name(name):
             return int(known[name])
-        case ast.BinOp(left, ast.Div(), right):
+        case ast.BinOp(left, sign, right):
             over, under = _evaluated(left, known), _evaluated(right, known)
-            if over % under and not isinstance(left, ast.BinOp):
+            if isinstance(sign, ast.Div) and over % under:
                 raise DeadEndError
-            return over // under
-        case ast.BinOp(left, ast.Mult(), right):
-            return _evaluated(left, known) * _evaluated(right, known)
-        case ast.BinOp(left, ast.Add(), right):
-            return _evaluated(left, known) + _evaluated(right, known)
-        case ast.BinOp(left, ast.Sub(), right):
-            return _evaluated(left, known) - _evaluated(right, known)
+            return _SIGNS[type(sign)](over, under)
         case _:
             raise DeadEndError
 
@@ -497,7 +495,7 @@ def _evaluated(tree: ast.expr, known: Mapping[str, Any]) -> int:
 # Numbers that operands hold.
 
 
-def _at(fit: Fit, _: Shape | None, before: Shape, behind: Shape) -> list[int] | int:
+def _at(fit: Fit, _: Shape | None, before: Shape, behind: Shape) -> int:
     """Count an axis from either end."""
     return len(before) if not fit.drawing.dares(HALF) else -(len(behind) + 1)
 
@@ -610,7 +608,7 @@ FITTING: Mapping[str, Callable[[Fit, Array], Shape]] = {
 }
 """What draws the shape of a leaf for numbers that are computed, by what the form calls them."""
 
-KINDS: Mapping[str, Callable[..., Any]] = {
+MAKERS: Mapping[str, Callable[..., Any]] = {
     "at": _at,
     "target": _target,
     "widened": _widened,

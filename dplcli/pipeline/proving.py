@@ -37,7 +37,7 @@ from dplcli.ir.operators import (
     SIZED_FROM,
     draws_random,
 )
-from dplcli.ir.types import DTYPE_CODES, Exempt, dtype_name
+from dplcli.ir.types import Exempt, dtype_name
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.convert import RuntimeSchemas
@@ -47,7 +47,7 @@ from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.drawing import OF_IMAGES, DeadEndError
+from dplcli.pipeline.drawing import OF_IMAGES, DeadEndError, label_of
 from dplcli.pipeline.sampling import (
     IN_BLOCKS,
     RUN_LIMIT,
@@ -64,7 +64,7 @@ from dplcli.verify.behaviours import oddities_of
 from dplcli.verify.check import REFERENCE_LEVEL, InputRequest, OfRule, Whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example
@@ -162,7 +162,8 @@ class Trier:
         if not changed:
             return replace(trial, reason=f"the rule does not match{why_not}")
         wrong = _difference(before, after)
-        alien = unknown_operator(before, after, self.schemas) if wrong else ""
+        known = {node.qualified_op for node in before.graph}
+        alien = unknown_operator(known, after, self.schemas) if wrong else ""
         if wrong and not alien:
             return replace(trial, reason=wrong)
         if example.after != "any":
@@ -312,11 +313,10 @@ def _usual_opset(rule: AnyRule) -> int:
     return max(first or 0, min(last or DEFAULT_OPSET, DEFAULT_OPSET))
 
 
-def unknown_operator(before: Model, after: Model, schemas: SchemaLibrary) -> str:
-    """Say which operator of *after* alone onnxruntime does not have; "" if it has all."""
-    operators = {node.qualified_op for node in before.graph}
+def unknown_operator(known: Collection[str], after: Model, schemas: SchemaLibrary) -> str:
+    """Say which operator of *after* onnxruntime does not have, and that is not *known*."""
     for node in after.graph:
-        is_known = node.qualified_op in operators or called_function(node) is not None
+        is_known = node.qualified_op in known or called_function(node) is not None
         if not is_known and node.op_type not in schemas.op_types(node.domain):
             return f"onnxruntime has no {node.qualified_op}"
     return ""
@@ -472,9 +472,6 @@ def _varied(
 _SMALL = 9.0
 """How large whole numbers are that do not wrap around, unless a rule is of whole numbers."""
 
-_OUT_OF_RANGE = re.compile(r"(-9223372036854775808|-2147483648)\b")
-"""What processors make of a float that is out of range."""
-
 _LEAST_STEP = 2.0**-7
 """The least scale that a quantiser is fed."""
 
@@ -578,6 +575,10 @@ class _Attempts:
         overflow = frozenset[Exempt]() if self.is_of_integers else frozenset[Exempt]({"overflow"})
         return overflow | excepted(self.rule)
 
+    def _excused_on(self, graph: Instance) -> frozenset[Exempt]:
+        """Return for which numbers it may be wrong there: NaN has no place in an order."""
+        return self.excused | (frozenset[Exempt]({"nan"}) if _orders(graph) else frozenset())
+
     def on(self, made: _Made) -> str:
         """Try the rule on a graph; return what is wrong, or ""."""
         model = model_of(made.graph, made.opset)
@@ -607,12 +608,9 @@ class _Attempts:
         self, made: _Made, before: bytes, model: Model, declared: Sequence[TensorType | None]
     ) -> str:
         """Check what the rule made of a graph; return what is wrong, or ""."""
-        known = {(node.domain, node.op_type) for node in made.graph.nodes}
-        made_there = (node for node in model.graph if (node.domain, node.op_type) not in known)
-        for node in made_there:
-            is_called = called_function(node) is not None
-            if not is_called and not RuntimeSchemas.versions(node.op_type, node.domain):
-                return self._objected(f"onnxruntime has no {node.qualified_op}")
+        known = {label_of(node) for node in made.graph.nodes}
+        if alien := unknown_operator(known, model, RuntimeSchemas()):
+            return self._objected(alien)
         after = to_proto(model).SerializeToString()
         objection = objection_to(after)
         if objection and objection_to(before):  # onnx does not see through all it defines
@@ -653,12 +651,9 @@ class _Attempts:
             for slot, name in enumerate(node.inputs)
             if (node.op_type, slot) in PLACE_SLOTS or slot >= SIZED_FROM.get(node.op_type, slot + 1)
         }
-        scales = {
-            name for node in graph.nodes if "izeLinear" in node.op_type for name in node.inputs[1:2]
-        }
         is_quantised = any(word in n.op_type for n in graph.nodes for word in ("Linear", "Integer"))
         ranges = {} if is_quantised else {n: r for n, r in whole.items() if n not in places}
-        ranges |= dict.fromkeys(scales & graph.inputs.keys(), (_LEAST_STEP, 1.0))
+        ranges |= dict.fromkeys(_scales(graph) & graph.inputs.keys(), (_LEAST_STEP, 1.0))
         types = {dtype for dtype, _ in graph.inputs.values()}
         types |= {str(data.dtype) for data in graph.constants.values()}
         check = Check(
@@ -667,7 +662,7 @@ class _Attempts:
             execution=RUN_LIMIT,
             request=InputRequest(ranges=ranges),
             whole=Whole("float32", is_quantised) if "float64" in types else None,
-            of_rule=OfRule(self.excused | left_open(graph)),
+            of_rule=OfRule(self._excused_on(graph)),
         )
         with temporary_folder() as folder:
             paths = folder / "before.onnx", folder / "after.onnx"
@@ -675,7 +670,7 @@ class _Attempts:
                 path.write_bytes(content)
             return compare(*paths, check, None)
 
-    def _judged(  # noqa: PLR0911  # a way out for each thing that may be wrong
+    def _judged(  # a way out for each thing that may be wrong
         self,
         made: _Made,
         result: VerificationResult,
@@ -691,7 +686,7 @@ class _Attempts:
         regions = result.regions
         odd = {} if regions is None else {k: w for k, w in _WORDS.items() if k in regions.odd}
         floats = (data for data in made.graph.constants.values() if data.dtype.kind == "f")
-        excused = self.excused | left_open(made.graph)
+        excused = self._excused_on(made.graph)
         if not result.equivalent and _is_empty(made.graph) and _orders(made.graph):
             return self._objected("nothing is the largest of no numbers")
         if not result.equivalent and excused & oddities_of(floats) - {"zero_sign"}:
@@ -701,10 +696,6 @@ class _Attempts:
             wrong = (
                 "; ".join(result.objections) if worst is None else f"{worst.name}: {worst.reason}"
             )
-            if "inf" in left_open(made.graph) and _OUT_OF_RANGE.search(wrong):
-                return self._objected("a float out of range is anything as a whole number")
-            if _asks_for_zero(made.graph) and "True" in wrong:
-                return self._objected("rounding decides whether a number is zero")
             advice = next((f" {_ADVICE.format(kind)}" for kind in odd), "")
             return f"{wrong}{advice}"
         for kind, where in odd.items():
@@ -819,12 +810,15 @@ def _overreaches(node: Node) -> bool:
 
 def _lacks_scale(graph: Instance) -> bool:
     """Tell whether the scale of a quantiser is not positive: what that gives is nowhere said."""
-    return any(
-        "izeLinear" in node.op_type
-        and (scale := graph.constants.get("".join(node.inputs[1:2]))) is not None
-        and not (scale > 0).all()
-        for node in graph.nodes
-    )
+    scales = _scales(graph) & graph.constants.keys()
+    return not all((graph.constants[name] > 0).all() for name in scales)
+
+
+def _scales(graph: Instance) -> set[str]:
+    """Return the scales of quantisers."""
+    return {
+        name for node in graph.nodes if "izeLinear" in node.op_type for name in node.inputs[1:2]
+    }
 
 
 _EXCEPTIONS: dict[Exempt, str] = {
@@ -844,27 +838,6 @@ def excepted(rule: AnyRule) -> set[Exempt]:
         if re.search(_UNLIKE.format(text), rule.doc, re.IGNORECASE)
     )
     return {*said, *(rule.excepted if isinstance(rule, RewriteRule) else ())}
-
-
-def left_open(graph: Instance) -> frozenset[Exempt]:
-    """Return for which numbers the standard leaves open what operators of a graph make of them.
-
-    NaN has no place in an order, and a float out of range is anything as a whole number.
-    """
-    found: set[Exempt] = {"nan"} if _orders(graph) else set()
-    for node in graph.nodes:
-        if node.op_type == "Cast" and node.attributes.get("to") in _WHOLE_TYPES:
-            found |= {"nan", "inf", "overflow"}
-    return frozenset(found)
-
-
-def _asks_for_zero(graph: Instance) -> bool:
-    """Tell whether a float becomes a truth value, which its last bit may decide."""
-    is_of_floats = any(dtype.startswith("float") for dtype, _ in graph.inputs.values())
-    return is_of_floats and any(
-        node.op_type == "Cast" and node.attributes.get("to") == DTYPE_CODES["bool"]
-        for node in graph.nodes
-    )
 
 
 def _orders(graph: Instance) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,16 +39,10 @@ from dplcli.verify.values import ModelSource, RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from dplcli.dpl.pattern import AttributeValue
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, OpSchema, SchemaLibrary
-
-    Shape: TypeAlias = tuple[int, ...]
-    Type: TypeAlias = tuple[str, Shape]
-    Array: TypeAlias = NDArray[Any]
-    Attributes: TypeAlias = dict[str, AttributeValue | Array]
+    from dplcli.pipeline.drawing import Array, Attributes, Shape
 
 
 # Attributes by their names: what values operators give them.
@@ -100,7 +94,7 @@ _FACTORS = frozenset(["alpha", "beta", "gamma", "lambd", "bias"])
 
 
 RUN_LIMIT = Execution(timeout=5.0)
-
+"""Small graphs run in no time; a kernel that does not end is stopped."""
 
 _DATA = (2, 3, 4, 5, 6)
 _IMAGE_OF_BLOCKS = [1, 36, 12, 6]
@@ -139,7 +133,7 @@ class Sampler(Drawing):
 
     def _draw(self, outputs: Sequence[str]) -> Instance:
         self.types, self.made = {}, Instance(outputs=list(outputs))
-        self.values, self.usual, self.held = {}, {}, {}
+        self.values, self.usual, self.bound, self.rests = {}, {}, {}, {}
         self.wishes = wishes_of(self.rule, self.random, self.roots, self.twins)
         self.dtype = self.one_of(OTHER_TYPES) if self.dares(SELDOM) else "float32"
         self.rank = self._rank()
@@ -170,7 +164,7 @@ class Sampler(Drawing):
         rest = self.sketch.rests.get(number, "")
         stated |= self._wished_attributes(node, captured, rest, stated)
         daring = self.daring
-        if rest in self.held and not self.dares(RARELY):
+        if rest in self.rests and not self.dares(RARELY):
             self.daring = 0.0  # the pattern has these attributes elsewhere: no others are drawn
         try:
             self._add(replace(node, attributes=stated), is_open=number in self.sketch.open_nodes)
@@ -179,17 +173,17 @@ class Sampler(Drawing):
         made = self.made.nodes[-1].attributes
         for attribute, name in captured.items():
             if attribute in made:
-                self.held.setdefault(name, {"": made[attribute]})
+                self.bound.setdefault(name, made[attribute])
         if rest:
             named = {*node.attributes, *captured}
-            self.held.setdefault(rest, {n: a for n, a in made.items() if n not in named})
+            self.rests.setdefault(rest, {n: a for n, a in made.items() if n not in named})
 
     def _wished_attributes(
         self, node: InstanceNode, captured: Mapping[str, str], rest: str, stated: Attributes
     ) -> Attributes:
         """Return attributes that conditions ask for, or that the pattern has elsewhere, too."""
         schema = self.schemas.find(node.op_type, node.domain, self.opset)
-        wished: Attributes = dict(self.held.get(rest, {})) if rest else {}
+        wished: Attributes = dict(self.rests.get(rest, {}))
         if schema is None or self.dares(RARELY):
             return {}
         for attribute, kind in schema.attributes.items():
@@ -198,8 +192,8 @@ class Sampler(Drawing):
             wanted = self.wishes.number(label)
             if attribute in stated:
                 continue
-            if bound in self.held:
-                wished[attribute] = self.held[bound][""]
+            if bound in self.bound:
+                wished[attribute] = self.bound[bound]
             elif texts := self.wishes.texts.get(label):
                 wished[attribute] = self.one_of(texts)
             elif wanted is not None and kind in {"int", "float"}:
@@ -472,15 +466,6 @@ class Sampler(Drawing):
         if updates and self.dares(HALF):
             attributes.setdefault("reduction", str(self.one_of(_TEXTS["reduction"])))
         return not updates or attributes.get("reduction", "none") != "none"
-
-    def _stated_axis(self, attributes: Attributes, rank: int, usual: int = 0) -> int:
-        """Return the axis that a node names, and let it name one if it does not."""
-        if "axis" not in attributes and self.dares(HALF):
-            attributes["axis"] = int(self.random.integers(-rank, rank))
-        axis = attributes.get("axis", usual)
-        if not isinstance(axis, int) or not -rank <= axis < rank:
-            raise DeadEndError
-        return axis
 
     def _of_gathernd(self, args: Sequence[str], attributes: Attributes) -> None:
         shape = self.ranked(args[0])

@@ -9,7 +9,14 @@ import numpy as np
 
 from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch
 from dplcli.ir.types import DTYPE_CODES, Tensor
-from dplcli.pipeline.drawing import DRAWN_TYPES, KINDS, DeadEndError, as_type, numbers_of
+from dplcli.pipeline.drawing import (
+    CONSTANT_KINDS,
+    DRAWN_TYPES,
+    SELDOM,
+    DeadEndError,
+    as_type,
+    numbers_of,
+)
 from dplcli.pipeline.sampling import Sampler
 from dplcli.pipeline.wishes import stated_numbers
 
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
     from dplcli.pipeline.drawing import Array, Shape
 
 FLOATS = ("float32", "float64", "float16")
-_SELDOM = 0.3
 
 # Drawing a graph by changing one that is there: an example of the rule.
 
@@ -105,7 +111,7 @@ def _with_constant(
     name = str(random.choice(sorted(graph.constants)))
     old = graph.constants[name]
     if old.dtype.kind == "f":
-        kind = str(random.choice(KINDS))
+        kind = str(random.choice(CONSTANT_KINDS))
         numbers = numbers_of(kind, old.shape, random, wished)
     elif old.dtype.kind in "iu" and old.size:
         numbers = old.astype(np.float64).reshape(-1)
@@ -129,7 +135,7 @@ def _with_attribute(
     name = str(random.choice(sorted(schema.attributes)))
     attributes = dict(node.attributes)
     old = attributes.get(name)
-    if name in attributes and random.random() < _SELDOM:
+    if name in attributes and random.random() < SELDOM:
         del attributes[name]
     elif isinstance(old, tuple) and old and isinstance(old[0], int):
         attributes[name] = tuple(int(n) for n in random.permutation(old))

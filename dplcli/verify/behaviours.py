@@ -63,6 +63,9 @@ _WINDOWS = ("Conv", "ConvTranspose")
 _TELLING = 1e3
 """Up to here a step of one is no rounding of the whole."""
 
+_NEXT_TO_NOTHING = 1e-5
+"""Rounding may make a 0 of a smaller number, and the other way round."""
+
 _TINY = 1e-2
 """Constants up to here keep a number from zero: they show where it is as small."""
 
@@ -408,6 +411,20 @@ def _cast(call: Call) -> Iterator[Piece]:
         yield from _inexact(call, before, after)
     else:
         yield from _overflowing_cast(before, after)
+
+
+def casts_anything(call: Call) -> bool:
+    """Tell whether a node casts floats that its type does not hold, or that are next to nothing.
+
+    What becomes of the former is nowhere said, and the last bit decides whether the latter are 0.
+    """
+    before, after = call.types[0], _target(call) if call.node.op_type == "Cast" else None
+    if before is None or after is None or is_whole_type(before) or before.kind == "b":
+        return False
+    sizes = np.abs(np.asarray(call.values[0], np.float64))
+    if after.kind == "b":
+        return bool((sizes < _NEXT_TO_NOTHING).any())
+    return is_whole_type(after) and not bool((sizes <= ends_of(after)[1]).all())
 
 
 def _cut_off(before: np.dtype[Any], after: np.dtype[Any]) -> Iterator[Piece]:

@@ -21,6 +21,7 @@ from dplcli.onnx_io.convert import all_scopes
 from dplcli.verify.behaviours import (
     GUARDS,
     Call,
+    casts_anything,
     choices,
     ends_of,
     is_listed,
@@ -193,18 +194,22 @@ class PlaceCoverage:
         tables: Of each model, the tables, by node and operand.
         runs: How often each model was watched.
         is_sized: Whether other sizes were tried: what follows from sizes shows there, or nowhere.
+        undefined: What was fed to runs in which a Cast of the original read what is anything, or
+            what rounding decides, as a whole number or a truth value.
     """
 
     met: dict[PieceKey, Met] = field(default_factory=dict)
     tables: tuple[dict[str, _Table], dict[str, _Table]] = field(default_factory=lambda: ({}, {}))
     runs: list[int] = field(default_factory=lambda: [0, 0])
     is_sized: bool = False
+    undefined: list[Mapping[str, Feed]] = field(default_factory=list)
     _rows: dict[tuple[int, str], list[int]] | None = None
 
     def is_open(self, side: int) -> bool:
         """Tell whether a run of one model may show something that none has shown."""
         return (
             self.runs[side] < _FIRST_RUNS
+            or bool(self.undefined and not side)
             or any(self.met[key].distance for key in self._asked())
             or bool(self.missing_rows())
         )
@@ -219,6 +224,8 @@ class PlaceCoverage:
             known: What is known of its values.
         """
         self._choose(side, call, known)
+        if not side and casts_anything(call):
+            self.undefined.append(fed)
         pieces = pieces_of(call)
         if not pieces:
             return

@@ -958,6 +958,10 @@ class _Places(CutModels):
             record.seen.add(expected)
             return None
         of_rule = self._judge.settings.of_rule
+        covered = self.experiment.coverage[place.pair.candidate]
+        if of_rule is not None and any(fed is feeding.feeds for fed in covered.undefined):
+            covered.revoke(feeding.feeds)
+            return None
         infinite: set[Exempt] = oddities & {"nan", "inf"}
         if infinite and of_rule is not None and self._is_of_kernels(place, feeding):
             return None
@@ -966,7 +970,7 @@ class _Places(CutModels):
             record.odd |= infinite & (of_rule.excused if of_rule else set()) or infinite
             return None
         if of_rule is not None and oddities & of_rule.excused:
-            self.experiment.coverage[place.pair.candidate].revoke(feeding.feeds)
+            covered.revoke(feeding.feeds)
             return None
         return replace(failure, fed=feeding.arrays(place))
 
