@@ -13,7 +13,7 @@ import operator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.dpl.pattern import CallPattern
 from dplcli.dpl.text import all_parts
@@ -82,6 +82,11 @@ class Wish:
         return low + (high - low) * share
 
 
+_Kind: TypeAlias = Literal["rank", "dtype", "shape", "size", "length", "number", "element"]
+_ITEMS: Mapping[_Kind, _Kind] = {"shape": "size", "number": "element"}
+"""What one item of a facet is, of those that have some."""
+
+
 class Facet(NamedTuple):
     """Something that a condition speaks of.
 
@@ -92,7 +97,7 @@ class Facet(NamedTuple):
         past: How much more than that is meant.
     """
 
-    kind: Literal["rank", "dtype", "shape", "size", "length", "number", "element"]
+    kind: _Kind
     name: str
     at: int = 0
     past: float = 0.0
@@ -274,9 +279,8 @@ def facet_of(  # noqa: C901, PLR0911, PLR0912  # a case for each form
             found = facet_of(held)
             with suppress(ValueError, TypeError):
                 place = ast.literal_eval(at)
-                if found is not None and isinstance(place, int):
-                    kind = {"shape": "size", "number": "element"}.get(found.kind)
-                    return None if kind is None else found._replace(kind=kind, at=place)  # type: ignore[arg-type]
+                if found is not None and found.kind in _ITEMS and isinstance(place, int):
+                    return found._replace(kind=_ITEMS[found.kind], at=place)
             return None
         case ast.Name(name) | ast.Attribute(ast.Name(name), "value"):
             return Facet("number", name)
