@@ -126,7 +126,8 @@ class Reference:
 
     def read_into(self, value: str, slot: int | None) -> list[str]:
         """Return the outputs of the nodes that read *value*, or a copy of it."""
-        copies, made = {self.graph.origin(value)}, []
+        copies = {self.graph.origin(value)}
+        made: list[str] = []
         for node in self.graph.nodes:
             places = [place for place, read in enumerate(node.reads) if read in copies]
             if places and slot in (None, *places):
