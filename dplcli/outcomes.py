@@ -844,13 +844,18 @@ class Covered(NamedTuple):
 
     @classmethod
     def of_selection(cls, selection: Selection, measured: Coverage | None) -> Covered:
-        """Count the nodes of matches and of earlier calls; a Constant holds data, so it is none."""
-        inside = {**selection.covered, **selection.outlined}
-        inside.pop("Constant", None)
-        totals = {op: count for op, count in sorted(selection.totals.items()) if op != "Constant"}
+        """Count nodes as the selection does; what was *measured* has to agree."""
+        inside, of = selection.share
+        if measured is not None:
+            left = sum(item.work.nodes for item in measured.left_out)
+            assert (inside, of) == (measured.total.inside.nodes, inside + left)  # noqa: S101  # one count
         shares = {} if measured is None else measured.by_op
-        by_op = {op: CoveredOp(inside.get(op, 0), of, shares.get(op)) for op, of in totals.items()}
-        return cls(sum(inside.values()), sum(totals.values()), by_op, measured)
+        covered = selection.covered
+        by_op = {
+            op: CoveredOp(covered.get(op, 0), count, shares.get(op))
+            for op, count in selection.counted.items()
+        }
+        return cls(inside, of, by_op, measured)
 
 
 @keys("... families")

@@ -448,7 +448,7 @@ class Selection:
     """What the rules found.
 
     Attributes:
-        matches: The matches taken; no node is in two of them.
+        matches: The matches taken; a node that several may compute again is in several.
         refused: The first attempt of each rule at every root where its pattern fits but was
             refused, unless another match took the root.
         totals: How many nodes of each operator were looked at.
@@ -477,10 +477,29 @@ class Selection:
 
     @property
     def covered(self) -> Mapping[str, int]:
-        """How many nodes of each operator are in matches."""
-        counts = Counter(node.qualified_op for match in self.matches for node in match.nodes)
-        counts.update(node.qualified_op for node, _ in _taken_along(self.matches))
-        return counts
+        """How many nodes of each operator are in matches or are calls of earlier ones.
+
+        Each counts once, in however many functions it is computed. A Constant is data: it does not
+        count, here and in :attr:`counted`.
+        """
+        nodes = {node for match in self.matches for node in match.nodes}
+        nodes.update(node for node, _ in _taken_along(self.matches))
+        counts = Counter(node.qualified_op for node in nodes)
+        return _without_constants({**counts, **self.outlined})
+
+    @property
+    def counted(self) -> Mapping[str, int]:
+        """How many nodes of each operator there are."""
+        return _without_constants(self.totals)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """How many nodes are in matches or are calls of earlier ones, of how many."""
+        return sum(self.covered.values()), sum(self.counted.values())
+
+
+def _without_constants(counts: Mapping[str, int]) -> Mapping[str, int]:
+    return {op: count for op, count in sorted(counts.items()) if op != "Constant"}
 
 
 def _taken_along(matches: Iterable[Match]) -> Iterator[tuple[Node, Match]]:

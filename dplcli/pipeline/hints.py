@@ -74,11 +74,11 @@ def hints_on_matches(
     raising = "dpl rewrite" if replaces else "dpl rewrite -p prepare"
 
     preparing = "dpl rewrite -p prepare comes first" if replaces else "dpl partition --prepare"
-    inside, total = _covered(selection)
+    inside, total = selection.share
 
     def left_with(sums: Sums) -> int:
         again = assuming(load_model(path), {**model.sums, **sums})
-        return total - _covered(select_matches(again, rules))[0]
+        return total - select_matches(again, rules).share[0]
 
     return _said(
         lambda: (
@@ -273,14 +273,14 @@ def _is_ranked(value: Value) -> bool:
 
 def _on_coverage(path: Path, selection: Selection, preparing: str) -> str:
     """Say how many nodes would be in matches after ``prepare``, if few are and more would be."""
-    inside, total = _covered(selection)
+    inside, total = selection.share
     left = sum(selection.totals.get(op, 0) - selection.covered.get(op, 0) for op in LEFTOVERS)
     if not total or inside / total > _POOR or (total - left) * _MORE > total:
         return ""
     model = _prepare(load_model(path), selection.rules)
     if model is None:
         return ""
-    inside_then, total_then = _covered(select_matches(model, selection.rules))
+    inside_then, total_then = select_matches(model, selection.rules).share
     share, then = inside / total, inside_then / max(total_then, 1)
     if then < _MORE * share or (inside_then <= inside and then < _MOST_OF_IT):
         return ""
@@ -288,14 +288,6 @@ def _on_coverage(path: Path, selection: Selection, preparing: str) -> str:
         f"{inside:,} of {total:,} nodes match now, and {inside_then:,} of {total_then:,} after "
         f"prepare: {preparing}"
     )
-
-
-def _covered(selection: Selection) -> tuple[int, int]:
-    """Count the nodes in matches and in calls of earlier ones, and all; a Constant holds data."""
-    inside = {**selection.covered, **selection.outlined}
-    counts = (Counter(inside), Counter(selection.totals))
-    matched, total = (sum(of.values()) - of["Constant"] for of in counts)
-    return matched, total
 
 
 def _on_applications(model: Model, rules: Sequence[RewriteRule], counts: Mapping[str, int]) -> str:
@@ -346,8 +338,8 @@ def _on_escape(model: Model, selection: Selection) -> str:
     if not names or len(names) > _MOST_NAMED:
         return ""
     chosen = [f"{name}=outputs" for name in sorted(names)]
-    inside, total = _covered(selection)
-    then, _ = _covered(select_matches(model, with_policies(selection.rules, {"escape": chosen})))
+    inside, total = selection.share
+    then, _ = select_matches(model, with_policies(selection.rules, {"escape": chosen})).share
     if then <= inside or then < _MORE * inside:
         return ""
     options = " ".join(f"--escape {each}" for each in chosen)
@@ -363,7 +355,7 @@ def _on_more_rules(model: Model, selection: Selection) -> str:
     targets = [name.removesuffix(".yaml") for name in _files(origins.values())]
     if not all(map(is_shipped_target, targets)):
         return ""
-    inside, total = _covered(selection)
+    inside, total = selection.share
     if total < _SOME_MORE * inside:
         return ""
     claimed = {node for match in selection.matches for node in match.nodes}
@@ -380,7 +372,7 @@ def _on_more_rules(model: Model, selection: Selection) -> str:
         new = {node for match in select_matches(model, more).matches for node in match.nodes}
         if inside + len(new - claimed) < _SOME_MORE * inside:  # soon told, for they are few rules
             continue
-        then, _ = _covered(select_matches(model, [*before, *rules]))
+        then, _ = select_matches(model, [*before, *rules]).share
         if then > inside and then >= _SOME_MORE * inside:
             kept = [target for target in targets if f"{target}.yaml" not in included]
             command = " ".join(f"-p {each}" for each in (*kept, name))

@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 _MARK = b"location"
 """The key in every reference to external data."""
 
-_NO_NODES = {("", "Constant"), ("", "Identity")}
-"""What is not counted: it stands for a value, and computes none."""
-
 
 class UnprovedError(Exception):
     """Two models are not proved to be the same graph; the message says why."""
@@ -83,14 +80,13 @@ def _prove_same(original: Path, candidate: Path) -> Proof:
         _read_weights((ours, original.parent), (theirs, candidate.parent))
     is_as_long = original.stat().st_size == candidate.stat().st_size
     if outside == other and is_as_long and original.read_bytes() == candidate.read_bytes():
-        return Proof(Expansion(ours, _NO_NODES | {key[:2] for key in _functions(ours)}).total)
+        return Proof()
     for difference in signature_differences(ours.graph, theirs.graph):
         raise UnprovedError(difference)
     expansions = Expansion(ours), Expansion(theirs)
     for expansion, path in zip(expansions, (original, candidate), strict=True):
         if not expansion.is_bounded:
             raise UnprovedError(f"the functions of {path.name} stand for too many nodes")
-    moved = _moved((ours, theirs), [expansion.calls for expansion in expansions])
     bodies = _bodies(ours), _bodies(theirs)
 
     def numbered(*, by_name: bool) -> tuple[Numbered, Numbered]:
@@ -102,8 +98,8 @@ def _prove_same(original: Path, candidate: Path) -> Proof:
     is_doubt = bool(before.doubts or after.doubts)
     if difference and not (is_doubt and not _difference(*numbered(by_name=True))):
         raise UnprovedError(difference)
-    nodes, (within, *rest) = sum(before.nodes.values()), moved
-    return Proof(nodes, min(within, nodes), *rest)  # what is done again counts once
+    undone, calls = _own_calls((ours, theirs), [expansion.calls for expansion in expansions])
+    return Proof(calls, undone)
 
 
 def _read(path: Path) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
@@ -243,29 +239,23 @@ def _check_references(model: onnx.ModelProto) -> None:
             raise UnprovedError(f"{function.name} has no attribute {min(unknown)!r}, but reads it")
 
 
-def _moved(
+def _own_calls(
     models: tuple[onnx.ModelProto, onnx.ModelProto], outside: Sequence[Mapping[FunctionKey, int]]
-) -> tuple[int, int, int]:
-    """Count calls that only one model has: the nodes they stand for, the calls of each.
+) -> list[int]:
+    """Count the calls in each model of functions that only it has.
 
     Args:
         models: Both.
         outside: How often the main graph of each calls which function.
     """
     known = [_functions(model) for model in models]
-    nodes, calls = 0, [0, 0]
-    for side, model in enumerate(models):
-        own = known[side].keys() - known[1 - side].keys()
-        if not own:
-            continue
-        functions = onnx.ModelProto(functions=model.functions)
-        sizes = Expansion(functions, _NO_NODES | {key[:2] for key in known[side]}).sizes
-        others = (function.node for key, function in known[side].items() if key not in own)
-        for called in (outside[side], *(count_calls(body, own)[1] for body in others)):
-            for key in own & called.keys():
-                calls[side] += called[key]
-                nodes += called[key] * sizes[key]
-    return nodes, calls[1], calls[0]
+    counts = []
+    for side, functions in enumerate(known):
+        own = functions.keys() - known[1 - side].keys()
+        others = (function.node for key, function in functions.items() if key not in own)
+        called = [outside[side], *(count_calls(body, own)[1] for body in others)]
+        counts.append(sum(each.get(key, 0) for each in called for key in own))
+    return counts
 
 
 def _functions(model: onnx.ModelProto) -> dict[FunctionKey, onnx.FunctionProto]:

@@ -97,26 +97,21 @@ class Proof:
     """Two models are the same graph, node for node, once all calls are written out.
 
     Attributes:
-        nodes: How many nodes it has; Constant and Identity are not counted.
-        moved: How many of them stand behind calls that only one of the models has.
-        calls: How many such calls the candidate has.
-        undone: How many the original has.
+        calls: How many calls the candidate has of functions that only it has.
+        undone: How many the original has of functions that only that has.
     """
 
-    nodes: int
-    moved: int = 0
     calls: int = 0
     undone: int = 0
 
     def __str__(self) -> str:
         """Say what is proved, in words."""
-        nodes = counted(self.nodes, "node")
-        if not self.calls + self.undone:
-            return f"both are the same {nodes}"
         whose = [counted(self.calls, "call")] * bool(self.calls)
         whose += [f"the original's {counted(self.undone, 'call')}"] * bool(self.undone)
+        if not whose:
+            return "both are the same graph, node for node"
         verb = "stands" if self.calls + self.undone == 1 else "stand"
-        return f"{' and '.join(whose)} {verb} for exactly {self.moved:,} of the {nodes}"
+        return f"{' and '.join(whose)} {verb} for exactly the same nodes"
 
 
 @dataclass(frozen=True)

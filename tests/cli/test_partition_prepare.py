@@ -51,9 +51,7 @@ def test_both_in_one_go(dpl: Dpl, save: Save, rules: Path) -> None:
     assert "2 of 2 nodes (100 %) are inside functions; the main graph went from 5 to 1 nodes." in (
         lines
     )
-    assert (
-        "Of the prepared model, 1 call stands for exactly 2 of the 2 nodes: proved by " in both.out
-    )
+    assert "Of the prepared model, 1 call stands for exactly the same nodes: proved by " in both.out
     assert lines[-1] == "Wrote o.onnx."
     result = onnx.load("o.onnx")
     assert [rule_name(node.op_type) for node in result.graph.node] == ["gemm_relu"]
@@ -73,7 +71,7 @@ def test_the_record(dpl: Dpl, save: Save, rules: Path, folder: Path) -> None:
     assert prepared["nodes"] == {"before": 5, "after": 2}
     assert prepared["counts"]["matmul_add_to_gemm"] == 1
     assert all(prepared["counts"].values())
-    assert prepared["proof"] == "1 call stands for exactly 2 of the 2 nodes"
+    assert prepared["proof"] == "1 call stands for exactly the same nodes"
     assert prepared["unproved"] == ""
     assert record["verification"]["equivalent"] is True
     assert record["verification"]["proof"] is None, "of the original nothing is proved"
@@ -89,7 +87,7 @@ def test_nothing_to_prepare(dpl: Dpl, save: Save, rules: Path) -> None:
 
     assert answer.code == 0
     assert answer.out.splitlines()[0] == "Nothing is to be prepared."
-    assert "Equivalent by proof: 1 call stands for exactly 2 of the 2 nodes" in answer.out
+    assert "Equivalent by proof: 1 call stands for exactly the same nodes" in answer.out
     assert "Of the prepared model" not in answer.out
 
 

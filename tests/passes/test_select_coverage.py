@@ -259,6 +259,21 @@ def test_the_record_keeps_its_keys_and_adds_costs() -> None:
     }  # fmt: skip
 
 
+def test_a_node_in_two_functions_counts_once() -> None:
+    """Both calls compute the dequantisation; it is one node of the model, wherever it is counted."""
+    model = model_from_text(
+        """g (int8[4] x, float s) => (y, z) {
+            d = DequantizeLinear (x, s) y = Relu (d) z = Relu (d) e = Tanh (y) }"""
+    )
+    selection = select_matches(model, [rule("Relu(DequantizeLinear(x, s))", name="qrelu")])
+    covered = Covered.of_selection(selection, measured_coverage(model, selection, {}))
+
+    assert [len(match.nodes) for match in selection.matches] == [2, 2]
+    assert (covered.nodes, covered.of) == (3, 4)
+    assert covered.measured is not None
+    assert sum(item.work.nodes for item in covered.measured.left_out) == 1
+
+
 def test_the_report_shows_the_biggest_and_verbose_everything() -> None:
     """Five kinds in short; data that moves is only in the long one."""
     ops = ("Abs", "Neg", "Exp", "Sin", "Cos", "Tan", "Identity")
