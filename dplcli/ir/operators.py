@@ -409,6 +409,9 @@ CONTRIB_KEEPS_SHAPE = _ops("""
 """)
 """In com.microsoft the first output has the shape of the first input."""
 
+ML_KEEPS_SHAPE = _ops("Binarizer Imputer LabelEncoder Normalizer Scaler")
+"""In ai.onnx.ml the output has the shape of the input."""
+
 SIZED_FROM = _slot("sizes")
 """From which input on numbers say how large the result is (not where a Slice begins and ends)."""
 

@@ -101,6 +101,10 @@ def _read(model_path: Path, source: MatchSettings | ExplainSettings) -> tuple[Mo
 # Measuring how much of the work of a model is inside matches.
 
 
+_ANY_SIZE = 224
+"""A size that most models take at most axes: of an image, a sequence or a batch."""
+
+
 class Measuring:
     """Measures how much of a model is inside matches that are about to be outlined.
 
@@ -144,10 +148,18 @@ class Measuring:
 
     def _measured(self, model: Model, chosen: tuple[str, ...]) -> Coverage:
         types, problem = exact_types(model, self._sizes)
-
         missing = tuple(name for name in open_sizes(model) if name not in self._sizes)
         coverage = measure(model, self._fates, types, missing)
+        if missing and coverage.total.whole.unknown and not self._are_awaited(missing, coverage):
+            coverage = measure(model, self._fates, types)
         return replace(coverage, problem=problem, sizes=self._sizes, chosen=chosen)
+
+    def _are_awaited(self, missing: Sequence[str], coverage: Coverage) -> bool:
+        """Tell whether costs would be known if sizes were given: nobody is asked for the others."""
+        model = built_again(self._model)
+        types, _ = exact_types(model, {**self._sizes, **dict.fromkeys(missing, _ANY_SIZE)})
+        told = measure(model, self._fates, types)
+        return told.total.whole.unknown < coverage.total.whole.unknown
 
 
 def given_sizes(model: Model, settings: Check | None) -> dict[str, int]:

@@ -374,11 +374,7 @@ class Knowledge:
     def _shapes(self, view: View) -> Shapes:
         node = view.node
         if node.domain:
-            rule = (
-                rules.ONNXRUNTIME_RULES.get(node.op_type)
-                if node.domain == "com.microsoft"
-                else None
-            )
+            rule = rules.DOMAIN_RULES.get(node.domain, {}).get(node.op_type)
         else:
             rule = _RULES.get(node.op_type)
             if rule is None and kind_of(node.op_type) == "elementwise":
@@ -506,7 +502,7 @@ def _elements(tensor: Tensor) -> Dims | None:
 
 def _dtype(view: View, index: int) -> str | None:
     """Return the element type of what a node makes, where no type says it."""
-    if view.node.domain == "com.microsoft" and view.op_type in rules.ONNXRUNTIME_RULES:
+    if view.node.domain == "com.microsoft" and view.op_type in rules.DOMAIN_RULES[view.node.domain]:
         slot, _ = operators.INDEXED.get((view.op_type, 0), (0, 0))  # a table, if the first chooses
         return view.fact(slot).dtype if index in _SAME_TYPE else None
     if view.op_type == "Cast":

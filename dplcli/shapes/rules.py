@@ -1017,7 +1017,7 @@ def _fused_matmul(view: View) -> Shapes:
     return [(*broadcast(view.algebra, [a[:-2], b[:-2]]), a[-2], b[-1])]
 
 
-ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
+_OF_ONNXRUNTIME: dict[str, ShapeRule] = {
     **dict.fromkeys(operators.CONTRIB_KEEPS_SHAPE, _same),
     "Attention": _packed_attention,
     "EmbedLayerNormalization": lambda view: [(*view.shape(0), view.shape(2)[-1])],
@@ -1031,4 +1031,9 @@ ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
         ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_normalization
     ),
 }
-"""Operators of the domain com.microsoft."""
+
+DOMAIN_RULES: dict[str, dict[str, ShapeRule]] = {
+    "com.microsoft": _OF_ONNXRUNTIME,
+    "ai.onnx.ml": dict.fromkeys(operators.ML_KEEPS_SHAPE, _same),
+}
+"""By domain, if it is not the standard one, and operator."""
