@@ -404,8 +404,8 @@ BROADCASTING = OP_KINDS["broadcast"] - KEEPS_SHAPE - {"Expand", "SwiGLU", "Unsqu
 """The output has the shape that all inputs broadcast to."""
 
 CONTRIB_KEEPS_SHAPE = _ops("""
-    BiasGelu FastGelu Gelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization
-    SkipLayerNormalization SkipSimplifiedLayerNormalization
+    BiasGelu FastGelu Gelu QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QuickGelu RotaryEmbedding
+    SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization
 """)
 """In com.microsoft the first output has the shape of the first input."""
 
@@ -479,9 +479,12 @@ CHANNEL_SLOTS = _slots("channels")
 
 SCALAR_SLOTS = _slots("scalars")
 
+CONTRIB_QUANTIZED = _ops("QLinearAdd QLinearMul")
+"""In com.microsoft: two quantised operands, each with scale and zero point behind it."""
+
 ONLY_SCALARS: Mapping[tuple[str, str], tuple[int, ...]] = {
     **dict.fromkeys(
-        (("com.microsoft", op_type) for op_type in sorted(_ops("QLinearAdd QLinearMul"))),
+        (("com.microsoft", op_type) for op_type in sorted(CONTRIB_QUANTIZED)),
         (1, 2, 4, 5, 6, 7),
     ),
     ("com.microsoft", "QLinearAveragePool"): (1, 2, 3, 4),

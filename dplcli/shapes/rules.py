@@ -1028,6 +1028,10 @@ _OF_ONNXRUNTIME: dict[str, ShapeRule] = {
     "MatMulNBits": _matmul_nbits,
     "MultiHeadAttention": _multi_head_attention,
     **dict.fromkeys(
+        operators.CONTRIB_QUANTIZED,
+        lambda view: [broadcast(view.algebra, [view.shape(0), view.shape(3)])],
+    ),
+    **dict.fromkeys(
         ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_normalization
     ),
 }

@@ -106,6 +106,7 @@ HEADS = "float[b,2,s,8] q, float[b,2,t,8] k, float[b,2,t,6] v"
 ROWS = "float[b,s,16] q, float[b,t,16] k, float[b,t,12] v"
 CACHED = f"{HEADS}, float[b,2,p,8] pk, float[b,2,p,6] pv"
 GROUPED = "float[b,s,16] q, float[b,s,8] k, float[b,1,m,8] p, int32[b] n, int32 t"
+QUANTIZED = "uint8[b,3,4,4] q, uint8[3,1,1] w, float s, uint8 z"
 OWN = "com.microsoft"
 
 
@@ -131,6 +132,8 @@ OWN = "com.microsoft"
             "int32[b,s] i, float[100,8] w, float[8] v",
             "b, s, 8",
         ),
+        (f"y = {OWN}.QLinearAdd (q, s, z, w, s, z, s, z)", QUANTIZED, "b, 3, 4, 4"),
+        (f"y = {OWN}.QLinearSigmoid (q, s, z, s, z)", QUANTIZED, "b, 3, 4, 4"),
         (f"y = {OWN}.SkipLayerNormalization (q, q, k)", "float[b,s,8] q, float[8] k", "b, s, 8"),
         (
             f"z, , , y = {OWN}.SkipLayerNormalization (q, q, k)",
