@@ -1017,6 +1017,13 @@ def _fused_matmul(view: View) -> Shapes:
     return [(*broadcast(view.algebra, [a[:-2], b[:-2]]), a[-2], b[-1])]
 
 
+def _quantized_global_pool(view: View) -> Shapes:
+    batch, *inner = view.shape()
+    ones = [1] * (len(inner) - 1)
+    is_last = view.integer("channels_last", 0)
+    return [(batch, *ones, inner[-1]) if is_last else (batch, inner[0], *ones)]
+
+
 _OF_ONNXRUNTIME: dict[str, ShapeRule] = {
     **dict.fromkeys(operators.CONTRIB_KEEPS_SHAPE, _same),
     "Attention": _packed_attention,
@@ -1027,6 +1034,7 @@ _OF_ONNXRUNTIME: dict[str, ShapeRule] = {
     "GroupQueryAttention": _group_query_attention,
     "MatMulNBits": _matmul_nbits,
     "MultiHeadAttention": _multi_head_attention,
+    "QLinearGlobalAveragePool": _quantized_global_pool,
     **dict.fromkeys(
         operators.CONTRIB_QUANTIZED,
         lambda view: [broadcast(view.algebra, [view.shape(0), view.shape(3)])],

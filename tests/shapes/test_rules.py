@@ -134,6 +134,12 @@ OWN = "com.microsoft"
         ),
         (f"y = {OWN}.QLinearAdd (q, s, z, w, s, z, s, z)", QUANTIZED, "b, 3, 4, 4"),
         (f"y = {OWN}.QLinearSigmoid (q, s, z, s, z)", QUANTIZED, "b, 3, 4, 4"),
+        (f"y = {OWN}.QLinearGlobalAveragePool (q, s, z, s, z)", QUANTIZED, "b, 3, 1, 1"),
+        (
+            f"y = {OWN}.QLinearGlobalAveragePool <channels_last = 1> (q, s, z, s, z)",
+            QUANTIZED,
+            "b, 1, 1, 4",
+        ),
         (f"y = {OWN}.SkipLayerNormalization (q, q, k)", "float[b,s,8] q, float[8] k", "b, s, 8"),
         (
             f"z, , , y = {OWN}.SkipLayerNormalization (q, q, k)",
