@@ -766,6 +766,7 @@ class _Border:
         self.pairing = pairing
         self.is_near = is_near
         self.paired_again: set[Node] = set()
+        self._read_constants: dict[Node, tuple[int | None, ...]] = {}
         self.ours, self.theirs = pairing.sides
         self.kept = {
             first: second
@@ -864,12 +865,38 @@ class _Border:
             namesake = namesakes.get(_names(node)[1])
             tried = [] if namesake is None or namesake not in candidates else [namesake]
             tried += islice(candidates, _MOST_TRIED)
-            partner = next((o for o in tried if self._read_alike(node, o, stood_for)), None)
+            constants = self._constants(self.ours, node) if tried else ()
+            partner = next(
+                (
+                    other
+                    for other in tried
+                    if self._may_read_alike(constants, self._constants(self.theirs, other))
+                    and self._read_alike(node, other, stood_for)
+                ),
+                None,
+            )
             if partner is not None:
                 del candidates[partner]
                 self.kept[node] = partner
                 self.paired_again.add(node)
         return len(self.kept) > count
+
+    def _constants(self, side: Side, node: Node) -> tuple[int | None, ...]:
+        """Number the constants that a node reads, by slot; None for all else."""
+        if node not in self._read_constants:
+            self._read_constants[node] = tuple(
+                side.number_of(value) if value and side.reader.tensor(value) is not None else None
+                for value in slots(node)
+            )
+        return self._read_constants[node]
+
+    def _may_read_alike(self, ours: Sequence[int | None], theirs: Sequence[int | None]) -> bool:
+        """Tell whether no constant stands against another one; operands may have been swapped."""
+        return self.is_near is not None or not any(
+            one != other and one not in theirs
+            for one, other in zip(ours, theirs, strict=False)
+            if one is not None and other is not None
+        )
 
     def _read_alike(self, first: Node, second: Node, stood_for: AbstractSet[ValuePair]) -> bool:
         """Tell whether two nodes read the same, or what has the same name and takes its place."""
