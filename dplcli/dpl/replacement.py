@@ -32,19 +32,18 @@ from dplcli.dpl.pattern import (
     OpName,
     OrPattern,
     OutputsPattern,
-    RepeatPattern,
+    all_parts,
     is_op,
+    taken_parts,
     unknown_dtype,
 )
 from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
-    all_parts,
     attribute_names,
     bound_names,
     captures_of,
     operators_of,
     variadic_names,
-    visible_parts,
     wrong_part,
 )
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
@@ -1466,8 +1465,7 @@ def check_attributes(pattern: DFPattern, carried: AbstractSet[str]) -> None:
     Raises:
         PatternSyntaxError: Names the attributes, and says what to write.
     """
-    parts = visible_parts(pattern)
-    for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
+    for part in taken_parts(pattern):
         name = part.attributes_name if isinstance(part, CallPattern) else ""
         if name not in {"", WAIVED, *carried}:
             raise wrong_part(

@@ -17,11 +17,10 @@ from dplcli.dpl.pattern import (
     FunctionPattern,
     OpKind,
     OpName,
-    RepeatPattern,
+    all_parts,
 )
 from dplcli.dpl.replacement import Draft, RewriteRule, draft_replacement
 from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
-from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, PassError, counted
 from dplcli.ir.model import called_function, callers_first, calls_in
 from dplcli.ir.operators import DEQUANTIZING, draws_random, flops, kind_of
@@ -962,6 +961,5 @@ class Mentions:
 
 def _callees(rule: Rule) -> Iterable[object]:
     for part in all_parts(rule.pattern):
-        call = part.link if isinstance(part, RepeatPattern) else part
-        if isinstance(call, CallPattern):
-            yield from call.op.choices
+        if isinstance(part, CallPattern):
+            yield from part.op.choices

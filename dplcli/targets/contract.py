@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from dplcli.dpl import pattern as patterns
-from dplcli.dpl.text import all_parts
+from dplcli.dpl.pattern import all_parts
 from dplcli.errors import counted
 from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
@@ -529,7 +529,8 @@ def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
     for part in all_parts(rule.pattern):
         match part:
             case patterns.RepeatPattern():
-                yield f"{part.link.op.alternatives(repr)} may be repeated"
+                what = repr(part.step) if part.link is None else part.link.op.alternatives(repr)
+                yield f"{what} may be repeated"
             case patterns.DominatorPattern():
                 yield "the region may have further operators"
             case patterns.CallPattern():
