@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, UnknownFactError
+from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, SymbolicDim, UnknownFactError
 from dplcli.dpl.expression import (
     MOST_OUTPUTS,
     TextReader,
@@ -161,8 +161,9 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
     for item in items:
         if isinstance(item, int) and not -_INT64 <= item < _INT64:
             kinds = []
-        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
-            kinds = []  # no file can hold it
+        is_odd = isinstance(item, str) and item != item.encode(errors="ignore").decode()
+        if is_odd or isinstance(item, SymbolicDim):
+            kinds = []  # no file can hold it; or it is the name of a size
     if not kinds:
         raise BuildError(f"the attribute {name!r} cannot be {value!r}")
     if not is_list:

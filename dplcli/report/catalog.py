@@ -324,7 +324,7 @@ def _interface(function: FunctionContract) -> Part:
         table.add_row("  input", str(number), port.name, _type(port), told)
     for attribute in function.attributes:
         given = attribute.kind if attribute.is_given else f"{attribute.kind}, optional"
-        reader = f"{function.body[attribute.node].op_type}.{attribute.reads}"
+        reader = function.reader_of(attribute)
         default = f"default {json.dumps(attribute.default, ensure_ascii=False)}"
         values = _some(attribute) or ("" if attribute.default is None else default)
         known = f"{reader}: {values}" if values else reader
