@@ -169,6 +169,10 @@ class Rule:
         """Its priority, if it is not that of most rules."""
         return self.priority or None
 
+    def outranking(self, other: Rule) -> str:
+        """Say of which priority it is, behind its name, if that is why it comes before *other*."""
+        return f", whose priority is {self.priority}," if self.priority > other.priority else ""
+
     @property
     def conditions(self) -> list[str]:
         """The conditions, as text."""

@@ -164,8 +164,7 @@ def _object_to_nodes(
         owner = claimed.get(node)
         if owner is not None and all(owner is not match for match in absorbed):
             reason = f"{node.label!r} is in another match, of {owner.rule.qualified_name}"
-            if owner.rule.priority > rule.priority:
-                reason += f", whose priority is {owner.rule.priority}"
+            reason += owner.rule.outranking(rule).removesuffix(",")
             return Rejection(rule, root, "overlap", reason, node)
         if is_inner or node.domain or node.subgraphs:
             reason = _object_to_member(node, rule, claimed)
