@@ -16,7 +16,7 @@ from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.explain import MOST_TRACED
 from dplcli.dpl.pattern import TypedPattern
 from dplcli.dpl.rule import with_policies
-from dplcli.errors import counted
+from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import as_written, load_model
 from dplcli.passes.select import explain_rules, select_matches
@@ -111,6 +111,7 @@ def hints_on_matches(
         lambda: "" if is_prepared else _on_opset(path, model, rules, f"{raising} --opset"),
         lambda: _on_ranks(refused),
         lambda: "" if is_prepared else _on_coverage(path, selection, preparing),
+        lambda: _on_fusing(path, model, selection),
         lambda: _on_escape(model, selection),
         lambda: _on_more_rules(model, selection),
         lambda: _on_types(model, selection),
@@ -364,7 +365,7 @@ def _prepare(model: Model, rules: Iterable[Rule]) -> Model | None:
 
 def _preparing(model: Model, rules: Iterable[Rule]) -> list[RewriteRule]:
     """Return the rules of ``prepare``; none if one is among *rules*."""
-    prepare, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
+    prepare = _shipped(["prepare"], model)
     names = {rule.qualified_name for rule in rules}
     return [] if any(rule.qualified_name in names for rule in prepare) else prepare
 
@@ -378,6 +379,61 @@ def _rewritten(model: Model, rules: Sequence[RewriteRule]) -> Mapping[str, int]:
 
 def _count(model: Model) -> int:
     return sum(node.op_type != "Constant" for graph in model.graphs() for node in graph)
+
+
+# What other catalogues would make of a model first.
+
+
+_FUSING = ("prepare", "fuse")
+"""The catalogues that make operators of a later standard, in the order to be given."""
+
+
+def _on_fusing(path: Path, model: Model, selection: Selection) -> str:
+    """Name rules that would match if operators were made first that the model has written out."""
+    there = {(node.domain, node.op_type) for graph in model.graphs() for node in graph}
+    waiting = {
+        rule.qualified_name: 0
+        for rule in selection.rules
+        if isinstance(rule, PatternRule)
+        and any(type(o) is frozenset and not o & there for o in rule.matcher.program.root.required)
+    }
+    inside, total = _covered(selection)
+    if not waiting or total < _SOME_MORE * inside:
+        return ""
+
+    def tried(names: Sequence[str], opset: int | None) -> tuple[dict[str, int], int]:
+        """Count what the rules that wait match in the end, and say which opset that took."""
+        again = assuming(load_model(path, opset=opset), model.sums)
+        fusing = _shipped(names, again)
+        applied = _rewritten(again, fusing)
+        counts = select_matches(as_written(again), selection.rules).counts
+        used = [rule.opsets[0] or 0 for rule in fusing if applied[rule.qualified_name]]
+        return {rule: counts[rule] for rule in waiting if counts[rule]}, max(used, default=0)
+
+    version, opset = model.opset_imports.get("", 0), None
+    latest = max(rule.opsets[0] or 0 for rule in _shipped(_FUSING, model))
+    if latest > version > 0:
+        with suppress(DplError):  # there are models that cannot be raised
+            needed = tried(_FUSING, latest)[1]
+            opset = needed if needed > version else None
+    matched, _ = tried(_FUSING, opset)
+    if not matched:
+        return ""
+    if opset and tried(_FUSING, None)[0] == matched:
+        opset = None
+    if tried(_FUSING[:1], opset)[0] == matched:
+        return ""  # what prepare alone is worth is said above
+    names = _FUSING[1:] if tried(_FUSING[1:], opset)[0] == matched else _FUSING
+    command = "dpl rewrite" + "".join(f" -p {name}" for name in names)
+    command += f" --opset {opset}" if opset else ""
+    which = "1 rule matches" if len(matched) == 1 else f"{len(matched):,} rules match"
+    return f"{which} after fusing ({_listed(matched)}): {command} comes first"
+
+
+def _shipped(names: Sequence[str], model: Model) -> list[RewriteRule]:
+    """Return the rules of catalogues that dpl ships."""
+    paths = tuple(str(shipped_catalog(name)) for name in names)
+    return load_rewrites(RuleSettings(patterns=paths), model)[0]
 
 
 # What another policy would make of matches that others read from.
