@@ -68,7 +68,7 @@ class Advice(NamedTuple):
     refused: tuple[Rejection, ...]
 
 
-class Trial(NamedTuple):
+class TriedSums(NamedTuple):
     """What becomes of a model of whose sizes more is said.
 
     Attributes:
@@ -100,10 +100,10 @@ def hints_on_matches(
     preparing = "dpl rewrite -p prepare comes first" if replaces else "dpl partition --prepare"
     inside, total = _covered(selection)
 
-    def trial(sums: Sums) -> Trial:
+    def trial(sums: Sums) -> TriedSums:
         again = select_matches(assuming(load_model(path), {**model.sums, **sums}), rules)
         done = frozenset(_place(match.rule, match.root) for match in again.matches)
-        return Trial(total - _covered(again)[0], done)
+        return TriedSums(total - _covered(again)[0], done)
 
     return _advice(
         refused,
@@ -138,12 +138,12 @@ def hints_on_rewrite(
         return Advice((), done.refused)
     original = load()
 
-    def trial(more: Sums) -> Trial:
+    def trial(more: Sums) -> TriedSums:
         from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # few models are worth the try
 
         model = assuming(load(), {**original.sums, **more})
         applications = rewrite(model, rules).applications
-        return Trial(_count(model), frozenset((a.rule, a.root.output) for a in applications))
+        return TriedSums(_count(model), frozenset((a.rule, a.root.output) for a in applications))
 
     return _advice(
         done.refused,
@@ -156,7 +156,7 @@ def hints_on_rewrite(
 
 def _advice(
     refused: Iterable[Rejection],
-    sums: Callable[[], tuple[str, Trial] | None],
+    sums: Callable[[], tuple[str, TriedSums] | None],
     *hints: Callable[[], str],
 ) -> Advice:
     """Ask for what is to be said of sizes, and for each hint; one that cannot be tried is none.
@@ -191,8 +191,8 @@ def _place(rule: Rule, root: Node) -> tuple[str, str]:
 
 
 def _on_sums(
-    path: Path, model: Model, trial: Callable[[Sums], Trial], left: int, word: str
-) -> tuple[str, Trial] | None:
+    path: Path, model: Model, trial: Callable[[Sums], TriedSums], left: int, word: str
+) -> tuple[str, TriedSums] | None:
     """Say what is to be said of sizes for more to match, and what becomes of the model then.
 
     Args:

@@ -46,13 +46,13 @@ def test_an_earlier_rule_wins_though_it_is_smaller() -> None:
     ("priorities", "match", "refusal"),
     [
         ((0, 0), "small: s", "large at o: overlap: 's' is in another match, of t.small"),
-        ((-1, 0), "large: r, s, o", None),
-        ((7, 8), "large: r, s, o", None),
+        ((-1, 0), "large: r, s, o", ""),
+        ((7, 8), "large: r, s, o", ""),
         ((8, 7), "small: s", "whose priority is 8"),
     ],
 )
 def test_a_higher_priority_comes_before_the_listed_order(
-    priorities: tuple[int, int], match: str, refusal: str | None
+    priorities: tuple[int, int], match: str, refusal: str
 ) -> None:
     """Rules of one priority go in the listed order; a refusal names a priority that decided."""
     small = rule("Sigmoid(x)", name="small", priority=priorities[0])
