@@ -408,7 +408,7 @@ OPERANDS = {
 }
 FEATURES = (
     *("not", "repeat", "edge", "optional", "kind", "shape", "unordered", "outputs", "region"),
-    *("unread", "each"),
+    *("unread", "each", "steps"),
 )
 """What a rich pattern may use besides calls, names, alternatives and conjunctions."""
 
@@ -533,7 +533,7 @@ def spell_rich(term: Term) -> str:
     * ``("name", x)``, ``("any",)``, ``("const",)``, ``("line", 0)``, ``("out", line, index)``
     * ``("call", ops, args, rest, unordered, alpha)``, ops being names, or ``op()``
     * ``("or", p, q)``, ``("and", p, q)``, ``("not", p)``, ``("optional", op, p, args)``
-    * ``("repeat", op, base, args, least, most)``
+    * ``("repeat", op, base, args, least, most)``, ``("steps", step, base, least, most)``
     * ``("edge", producer, consumer, only, index)``
     * ``("unread", p, consumer, index)``, ``("each", p)`` as an argument
     * ``("shape", p, dim)``, ``("same", p, other)``
@@ -552,6 +552,9 @@ def spell_rich(term: Term) -> str:
         "not": lambda p: f"(~{spell_rich(p)})",
         "optional": lambda op, *args: f"optional({op})({', '.join(map(spell_rich, args))})",
         "repeat": _spell_repeat,
+        "steps": lambda step, base, least, most: (
+            f"repeat({spell_rich(step)}, hole={spell_rich(base)}, min={least}, max={most})"
+        ),
         "edge": _spell_edge,
         "unread": _spell_unread,
         "each": lambda p: f"*_.each({spell_rich(p)})",
@@ -633,11 +636,12 @@ class _Drawer:
     def compound(self, made: RichNode, depth: int) -> Term:
         """Draw a term for output 0 of a node."""
         kinds = ["call"] * 5 + ["or", "ro", "and"]
-        wanted = [f for f in self.features if f in {"repeat", "edge", "optional", "region"}]
+        kept = {"repeat", "steps", "edge", "optional", "region"}
+        wanted = [f for f in self.features if f in kept]
         kinds += wanted * (8 // max(len(wanted), 1))
         kind = self.draw(st.sampled_from(kinds))
         call = self.call(made, depth)
-        if kind in {"call", "repeat", "edge", "optional", "region"}:
+        if kind in {"call", *kept}:
             return call if kind == "call" else getattr(self, f"_{kind}")(made, depth, call)
         other = self.leaf(made.name) if self.chance(2) else self.call(self.any_node(), 1)
         return ("or", other, call) if kind == "ro" else (kind, call, other)
@@ -727,6 +731,32 @@ class _Drawer:
         self.hidden -= 1
         least = self.draw(st.integers(0, 2))
         return ("repeat", made.op, bottom, args, least, least + self.draw(st.integers(0, 3)))
+
+    def _steps(self, made: RichNode, depth: int, call: Term) -> Term:
+        """Draw a chain of steps of two nodes, which may read the step before twice."""
+        slot = self.draw(st.integers(0, len(made.reads) - 1))
+        above = self.graph.producer(self.graph.origin(made.reads[slot]))
+        if above is None or {above.op, made.op} & {"Split", "Identity"}:
+            return call
+        base = self.draw(st.sampled_from(above.reads))
+        bottom = self.term(base, depth - 1)
+        self.hidden += 1
+        origin, hole = self.graph.origin(base), ("name", "hole")
+
+        def args(node: RichNode) -> list[Term]:
+            is_hole = [self.graph.origin(r) == origin and not self.chance(4) for r in node.reads]
+            return [
+                hole if here else self.leaf(r) for here, r in zip(is_hole, node.reads, strict=True)
+            ]
+
+        outer = args(made)
+        outer[slot] = ("call", (above.op,), tuple(args(above)), False, False, 0.0)
+        self.hidden -= 1
+        step = ("call", (made.op,), tuple(outer), False, False, 0.0)
+        least = self.draw(st.integers(0, 2))
+        if "hole" not in spell_rich(step):
+            return call
+        return ("steps", step, bottom, least, least + self.draw(st.integers(0, 2)))
 
     def _edge(self, made: RichNode, depth: int, call: Term) -> Term:
         slot = self.draw(st.integers(0, len(made.reads) - 1))

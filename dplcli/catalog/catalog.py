@@ -176,6 +176,7 @@ def _entry(rule: PatternRule | RewriteRule, policy: ConstantsPolicy) -> dict[str
         before["escape"] = (rule.escape, usual)
         before["once"] = (rule.once, False)
         before["except"] = ([*rule.excepted], [])
+    before["priority"] = (rule.priority, 0)
     after: dict[str, tuple[object, object]] = {
         "opsets": (bounds, [1]),
         "examples": (
@@ -298,26 +299,28 @@ class RuleMaker:
     schemas: SchemaLibrary
     allow_code: bool
 
-    def pattern_rule(
-        self, place: RuleEntry, entry: PatternItem, target: str, constants: ConstantsPolicy
-    ) -> PatternRule:
-        """Make a rule that outlines; *target* and *constants* are those of its file.
+    def pattern_rule(self, place: RuleEntry, entry: PatternItem, file: CatalogFile) -> PatternRule:
+        """Make a rule that outlines.
 
         Raises:
             CatalogError: Something in the entry is invalid.
         """
         pattern, unused, where = self._matched(place, entry)
-        return PatternRule(
-            target=target,
-            constants=entry.constants or constants,
-            metadata=entry.attrs,
-            escape=entry.escape,
-            order=entry.order,
-            where=self._checked(place, pattern, where),
-            **self._common(place, entry, pattern, unused),
-        )
+        try:
+            return PatternRule(
+                target=file.target or "",
+                constants=entry.constants or file.constants,
+                metadata=entry.attrs,
+                escape=entry.escape,
+                order=entry.order,
+                where=self._checked(place, pattern, where),
+                **self._common(place, entry, file, pattern, unused),
+            )
+        except PatternSyntaxError as error:  # conditions were checked before
+            name = error.message.partition(":")[0].removeprefix("attrs.")
+            raise place.error_in_text(error, ("attrs", name)) from error
 
-    def rewrite_rule(self, place: RuleEntry, entry: RewriteItem) -> RewriteRule:
+    def rewrite_rule(self, place: RuleEntry, entry: RewriteItem, file: CatalogFile) -> RewriteRule:
         """Make a rule that replaces.
 
         Raises:
@@ -338,13 +341,18 @@ class RuleMaker:
                 once=entry.once,
                 escape=entry.escape,
                 excepted=tuple(entry.except_ or ()),  # type: ignore[arg-type]  # a list by now
-                **self._common(place, entry, pattern, unused),
+                **self._common(place, entry, file, pattern, unused),
             )
         except PatternSyntaxError as error:
             raise place.error_in_text(error, ("replacement",)) from error
 
     def _common(
-        self, place: RuleEntry, entry: AnyEntry, pattern: DFPattern, unused: tuple[str, ...]
+        self,
+        place: RuleEntry,
+        entry: AnyEntry,
+        file: CatalogFile,
+        pattern: DFPattern,
+        unused: tuple[str, ...],
     ) -> dict[str, Any]:
         """Return the arguments that rules of both kinds take."""
         return {
@@ -363,6 +371,7 @@ class RuleMaker:
             ),
             "locate": cache(lambda part: place.place_in_text(part.line, part.column, ("pattern",))),
             "opsets": _opsets(entry),
+            "priority": file.priority if entry.priority is None else entry.priority,
             "unused": unused,
             "values": place.values,
         }
@@ -615,18 +624,17 @@ class _Reader:
         """Make the rules of a file."""
         pairs: list[tuple[RuleEntry, PatternRule | RewriteRule]] = []
         mistakes = Mistakes()
-        target, constants = file.target or "", file.constants
         for index, item in writer.numbered("patterns", file.patterns):
             with mistakes.gathered():
                 for place, entry in writer.entries(("patterns", index), item, PatternItem):
                     with mistakes.gathered():
-                        rule = self.maker.pattern_rule(place, entry, target, constants)
+                        rule = self.maker.pattern_rule(place, entry, file)
                         pairs.append((place, rule))
         for index, other in writer.numbered("rewrites", file.rewrites):
             with mistakes.gathered():
                 for place, new in writer.entries(("rewrites", index), other, RewriteItem):
                     with mistakes.gathered():
-                        pairs.append((place, self.maker.rewrite_rule(place, new)))
+                        pairs.append((place, self.maker.rewrite_rule(place, new, file)))
         mistakes.check()
         return tuple(pairs)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from dplcli.dpl.pattern import CallPattern, OpName, RepeatPattern
+from dplcli.dpl.pattern import CallPattern, OpName, all_parts, visible_parts
 from dplcli.dpl.replacement import RewriteRule, in_force
-from dplcli.dpl.text import all_parts, bound_names, is_of_kind, visible_parts
+from dplcli.dpl.text import bound_names, is_of_kind
 from dplcli.ir.operators import FIRST_OPSET, MOVED
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ class Objection(NamedTuple):
 def _named_calls(rule: Rule) -> Iterator[tuple[CallPattern, OpName]]:
     """Yield the nodes of a pattern with each operator that they name."""
     for part in all_parts(rule.pattern):
-        call = part.link if isinstance(part, RepeatPattern) else part
-        if isinstance(call, CallPattern):
-            yield from ((call, choice) for choice in call.op.choices if isinstance(choice, OpName))
+        if isinstance(part, CallPattern):
+            yield from ((part, choice) for choice in part.op.choices if isinstance(choice, OpName))
 
 
 def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:

@@ -76,6 +76,7 @@ Conditions = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, _TEXTS]}),
 ]
 """One condition may stand alone, without a list."""
+Priority = Annotated[int, BeforeValidator(_no_truth_value)]
 Opsets = Annotated[list[_Opset], Field(min_length=1, max_length=2), AfterValidator(_in_order)]
 
 
@@ -131,6 +132,7 @@ _SELECTION = _mapping_to(_any_of(_SCALAR, _list_of(_SCALAR, least=0)))
 _FOR_EACH = _any_of(_mapping_to(_VALUES), _list_of(_mapping_to(_SCALAR)))
 _EXEMPT = {"type": "string", "enum": [*get_args(Exempt)]}
 _EXCEPT = _any_of(_SELECTION, _list_of(_any_of(_SELECTION, _EXEMPT), least=0))
+_INTEGER = _any_of({"type": "integer"}, _REFERENCE_SCHEMA)
 _OPSETS = _list_of(_any_of({"type": "integer", "minimum": 1}, _REFERENCE_SCHEMA)) | {"maxItems": 2}
 
 Name = Annotated[Identifier, *_or_like(_PART, {"type": "string", "pattern": f"^{_PART}$"})]
@@ -175,6 +177,10 @@ class _Item(_Strict):
     opsets: Annotated[Opsets | None, *_or_like(_REFERENCE, _OPSETS)] = Field(
         default=None, description="First and, if there is one, last opset it holds for."
     )
+    priority: Annotated[Priority | None, *_or_like(_REFERENCE, _INTEGER)] = Field(
+        default=None,
+        description="Rules of a higher one are tried first, whatever their place in the list.",
+    )
     examples: list[ExampleItem] = Field(default=[], description="Run by `dpl patterns test`.")
     for_each: ForEach = Field(
         default=None,
@@ -205,7 +211,9 @@ class PatternItem(_Item):
         description="outermost: consumers first; program: producers first, larger matches absorb.",
     )
     attrs: Annotated[dict[str, str], BeforeValidator(_unreserved)] = Field(
-        default={}, description="Further metadata for the function."
+        default={},
+        description="Further metadata for the function; a text that begins with `=` is an "
+        "expression over the names of the pattern, and an attribute of each call.",
     )
 
 
@@ -261,6 +269,7 @@ class CatalogFile(_Strict):
     constants: ConstantsPolicy = Field(
         default="auto", description="Which constants go into the functions' bodies, by default."
     )
+    priority: Priority = Field(default=0, description="The priority of its rules, by default.")
     include: list[str] = Field(
         default=[], description="Other catalogues, relative to this file; their rules come first."
     )
@@ -269,8 +278,8 @@ class CatalogFile(_Strict):
         description="Parts of patterns: `${name}` stands for one in the patterns of this file and "
         "of those that include it.",
     )
-    patterns: list[PatternItem] = Field(default=[], description="In order of priority.")
-    rewrites: list[RewriteItem] = Field(default=[], description="In order of priority.")
+    patterns: list[PatternItem] = Field(default=[], description="In the order to be tried.")
+    rewrites: list[RewriteItem] = Field(default=[], description="In the order to be tried.")
 
 
 class ExampleOf(ExampleEntry):

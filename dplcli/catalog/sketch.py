@@ -30,8 +30,11 @@ from dplcli.dpl.pattern import (
     TypedPattern,
     VariadicPattern,
     WildcardPattern,
+    all_parts,
+    taken_parts,
+    visible_parts,
 )
-from dplcli.dpl.text import visible_parts
+from dplcli.dpl.text import identity_of
 from dplcli.ir.operators import MOVED, VECTORS
 
 if TYPE_CHECKING:
@@ -116,8 +119,7 @@ def sketches(
         NoInstanceError: The pattern has a part for which nothing can be made up.
     """
     ways: dict[int | str, int] = {}
-    parts = visible_parts(rule.pattern)  # and the nodes of chains
-    for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
+    for part in taken_parts(rule.pattern):
         if isinstance(part, (OrPattern, VariadicPattern)):
             ways[id(part)] = 2 if isinstance(part, OrPattern) else 3  # none, one and two inputs
         elif isinstance(part, CallPattern):
@@ -247,8 +249,11 @@ class VariantSketch:
             case RepeatPattern():
                 end = self.value(part.base)
                 for _ in range(max(part.least, 1)):
-                    others = [self._make(arg) for arg in part.link.args[1:]]
-                    end = self._call(part.link, [end, *others])[0]
+                    outside = self.values
+                    hole = identity_of(part.hole)
+                    holes = (p for p in all_parts(part.step) if identity_of(p) == hole)
+                    self.values = outside | {id(p): end for p in holes}
+                    end, self.values = self.value(part.step), outside
                 return end
             case DominatorPattern():
                 return self._joined(part.parent, part.child)
@@ -309,7 +314,8 @@ class VariantSketch:
             count = parts
         if part.rest:
             self.open_nodes.add(len(self.nodes))
-        name = part.name or f"made_{len(self.nodes)}"
+        is_again = any(part.name in node.outputs for node in self.nodes)  # in a later step
+        name = f"made_{len(self.nodes)}" if is_again or not part.name else part.name
         outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
         self.nodes.append(InstanceNode(op_type, domain, tuple(args), tuple(outputs), attributes))
         return outputs

@@ -697,7 +697,7 @@ class _Maker:
         written = ScalarText(data, self.source, origin)
         text = self.expander.text(written, in_pattern=place == ("pattern",))
         self.texts[place] = text
-        if place[0] == "opsets" and text.text.isdecimal():
+        if place[0] in {"opsets", "priority"} and text.text.removeprefix("-").isdecimal():
             return int(text.text)
         return text.text
 

@@ -22,9 +22,12 @@ from dplcli.dpl.pattern import (
     OutputPattern,
     SameShapePattern,
     TypedPattern,
+    all_parts,
+    hidden_parts,
     unknown_dtype,
+    visible_parts,
 )
-from dplcli.dpl.text import all_parts, hidden_parts, names_of, parts_at_value, visible_parts
+from dplcli.dpl.text import names_of, parts_at_value
 from dplcli.errors import did_you_mean
 from dplcli.ir.operators import MOVED
 from dplcli.ir.types import DTYPE_CODES

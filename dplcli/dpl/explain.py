@@ -31,15 +31,22 @@ from dplcli.dpl.matcher import (
     ValueStep,
     describe,
 )
-from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
+from dplcli.dpl.pattern import (
+    CallPattern,
+    RepeatPattern,
+    WildcardPattern,
+    all_parts,
+    hidden_parts,
+    visible_parts,
+)
 from dplcli.dpl.replacement import whole_node
-from dplcli.dpl.text import all_parts, hidden_parts, own_line, visible_parts, write_part
+from dplcli.dpl.text import own_line, write_part
 from dplcli.errors import counted
 from dplcli.ir.traversal import users
 from dplcli.keys import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from dplcli.dpl.matcher import Goals, Ops, State, Step
     from dplcli.dpl.pattern import DFPattern
@@ -134,6 +141,7 @@ class Tracer:
         defaults = rule.keeps_defaults
         self.matcher = Matcher(rule.pattern, budget=budget, prune=False, keeps_defaults=defaults)
         self.parts = visible_parts(rule.pattern)
+        self.chains = [part for part in self.parts if isinstance(part, RepeatPattern)]
 
     def trace(self, root: Node) -> MatchTrace:
         """Match at *root*, and report the attempt that got furthest."""
@@ -150,7 +158,7 @@ class Tracer:
         return None if best is None else self._report(best)
 
     def _attempt(self, root: Node) -> _Attempt:
-        attempt = _Attempt(root)
+        attempt = _Attempt(root, {id(chain.step) for chain in self.chains})
         try:
             for state in self.matcher.solutions(root, on_failure=attempt.offer):
                 if root in state.claimed:
@@ -179,7 +187,7 @@ class Tracer:
                 number = self._links(chain, attempt.failed_with) + 1
                 least = f" of {chain.least} or more" if number <= chain.least else ""
                 word = "as" if part is chain.link else "in"
-                expected = f"{expected}, {word} node {number} of a chain{least}"
+                expected = f"{expected}, {word} {chain.unit} {number} of a chain{least}"
                 part = chain if part is chain.link else part  # a link has no text of its own
             shown = chain or part
             place = self.rule.place(part)
@@ -197,21 +205,21 @@ class Tracer:
 
     def _size(self, slots: list[object]) -> int:
         """Count the nodes of the pattern, of a chain those that matched, or that have to."""
-        chains = (part for part in self.parts if isinstance(part, RepeatPattern))
-        in_chains = sum(max(chain.least, self._links(chain, slots)) for chain in chains)
-        return in_chains + sum(isinstance(part, CallPattern) for part in self.parts)
+        size = sum(isinstance(part, CallPattern) for part in self.parts)
+        for chain in self.chains:
+            nodes = sum(isinstance(part, CallPattern) for part in visible_parts(chain.step))
+            size += nodes * max(chain.least, self._links(chain, slots))
+        return size
 
     def _chain_of(self, part: DFPattern) -> RepeatPattern | None:
         """Return the chain of which *part* is a node, or stands in one."""
-        for chain in self.parts:
-            if isinstance(chain, RepeatPattern):
-                inside = [inner for arg in hidden_parts(chain) for inner in all_parts(arg)]
-                if any(inner is part for inner in (chain.link, *inside)):
-                    return chain
+        for chain in self.chains:
+            if any(inner is part for inner in all_parts(chain.step)):
+                return chain
         return None
 
     def _links(self, chain: RepeatPattern, slots: list[object]) -> int:
-        """Return how many nodes of a chain have matched."""
+        """Return how many steps of a chain have matched."""
         step = self.matcher.program.steps[id(chain)]
         step = step.inner if isinstance(step, SharedStep) else step
         return step.links_in(slots) if isinstance(step, RepeatStep) else 0
@@ -237,7 +245,7 @@ class Tracer:
             elif slots and id(part) not in around and (bound := step.bound_values_in(slots)):
                 status, words, value = "matched", describe(bound[0]), bound[0]
             elif isinstance(part, RepeatPattern) and (links := self._links(part, slots)):
-                status, words = "matched", f"a chain of {counted(links, 'node')}"
+                status, words = "matched", f"a chain of {counted(links, part.unit)}"
             place = self.rule.place(part) if part.place is not None else ""
             lines.append((TraceLine(depth, headline(part), place, status, words), value))
             hidden = {id(inner) for inner in hidden_parts(part)}
@@ -259,10 +267,12 @@ class _Attempt:
 
     Args:
         root: The node.
+        steps: The ``id`` of each pattern that is a step of a chain.
     """
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node, steps: Container[int]) -> None:
         self.root = root
+        self.steps = steps
         self.fits = self.given_up = False
         self.score = (-1, False, 0)
         self.matched = 0
@@ -294,7 +304,7 @@ class _Attempt:
         the pattern fits, that says more than a second failure.
         """
         score = len(state.claimed), is_whole, len(state.trail)
-        was_link = isinstance(self.step, CallStep) and self.step.is_rotated
+        was_link = self.step is not None and id(self.step.pattern) in self.steps
         is_end = was_link and failure.value is self.value and failure.step is not self.step
         if is_end or score > self.score:
             self.score, self.matched = score, len(state.claimed)

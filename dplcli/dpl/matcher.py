@@ -25,8 +25,8 @@ The words:
   have, ``required`` are the operators and edges that every match needs somewhere in the graph; a
   leaf is *decided* with the node that reads it, before the goals that are left.
 * **budget**: the number of goals that a search may run; messages call them steps.
-* **chain**: what ``repeat`` matches. **Link**: one node of it. **Progress**: how many links there
-  are.
+* **chain**: what ``repeat`` matches. **Link**: one step of it, of one node or more. **Hole**: what
+  the link reads of the chain above it. **Progress**: how many links there are.
 * **region**: the nodes between a parent and the child that it dominates.
 * **anchor**: a part that two outputs of a pattern share; the second output is looked for below it.
 * **root**: the node at which a search begins.
@@ -68,9 +68,11 @@ is matched, for each link binds them anew; its nodes stay claimed. The graph is 
     Sub(repeat(Neg, x), x) at s        binds s
     repeat(Neg, x) at d                no link yet; leaves a choice: to end at d
     Neg(_) at d                        binds d
-    (after a link) at c                one link, unbinds d; leaves a choice: to end at c
+    _ at c                             binds c
+    (after a link) at d                one link, unbinds both; leaves a choice: to end at c
     Neg(_) at c                        binds c
-    (after a link) at a                two links, unbinds c; a is no Neg, so the chain ends here
+    _ at a                             binds a
+    (after a link) at c                two links, unbinds both; a is no Neg, so the chain ends here
     x at a                             binds a
     x at c                             fails: c is not a; one link again, c is not claimed any more
     (end) at c                         goes on to what the chain ends in
@@ -114,17 +116,17 @@ from dplcli.dpl.pattern import (
     UnusedPattern,
     VariadicPattern,
     WildcardPattern,
+    all_parts,
+    taken_parts,
+    visible_parts,
 )
 from dplcli.dpl.text import (
-    all_parts,
     check_pattern,
     identity_of,
     is_closed,
     letters_of,
     parts_at_value,
-    taken_parts,
     variadic_names,
-    visible_parts,
 )
 from dplcli.errors import PassError, counted
 from dplcli.ir import Node, Tensor, TensorType, Value
@@ -600,6 +602,22 @@ class LeafStep(ValueStep):
             state.bind(self.slot, value)
             return rest
         return self.same(state, value, rest)
+
+
+class HoleStep(LeafStep):
+    """What a link of a chain reads of the chain above it, as it reads it: Identity nodes included.
+
+    The chain goes on there, and takes them in.
+    """
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Bind the value, or compare what is behind Identity nodes with what was bound before."""
+        bound: Any = state.slots[self.slot]
+        if value is None or bound is not None:
+            is_same = value is not None and behind_identities(bound) is behind_identities(value)
+            return rest if is_same else super().run(state, value, rest)
+        state.bind(self.slot, value)
+        return rest
 
 
 class ChoosyLeafStep(LeafStep):
@@ -1500,7 +1518,6 @@ class CallStep(Step):
         self.attributes_slot = attributes_slot
         self.named = {name for name, _ in (*self.attributes, *pattern.bodies)}
         self.keeps_defaults = keeps_defaults and not pattern.attributes_name
-        self.is_rotated = False
         self.peers: tuple[int, ...] = ()
         self.alike: tuple[tuple[str, int], ...] = ()
         self.takers = tuple(arg for arg in args if isinstance(arg, VariadicStep))
@@ -1667,7 +1684,7 @@ class CallStep(Step):
             else state.explains and state.refuse(self.title, _named(node))
         )
 
-    def _fitting_inputs(  # noqa: C901  # a guard each
+    def _fitting_inputs(  # a guard each
         self, state: State, node: Node
     ) -> Sequence[Value | None] | None:
         """Return as many inputs as there are arguments, or more; omitted ones are None.
@@ -1681,7 +1698,7 @@ class CallStep(Step):
             count = len(inputs)
             if not self.pattern.rest and has_unknown_parameter(node):
                 return None
-        elif count == wanted and not (self.attributes or self.is_rotated or self.keeps_defaults):
+        elif count == wanted and not (self.attributes or self.keeps_defaults):
             return inputs
         if self.attributes:
             inputs = self._not_named(node, inputs)
@@ -1699,8 +1716,6 @@ class CallStep(Step):
         fitting = inputs[:count]
         if count < wanted:
             fitting = (*fitting, *[None] * (wanted - count))
-        if self.is_rotated:
-            fitting = (*fitting[1:wanted], fitting[0], *fitting[wanted:])
         return fitting
 
     def _has_attributes(self, state: State, node: Node) -> bool:
@@ -1894,7 +1909,7 @@ class ChainProgress(NamedTuple):
     """How far a chain has grown.
 
     Attributes:
-        links: How many of its nodes have matched.
+        links: How many of its steps have matched.
         deferred: What was deferred before the chain began.
     """
 
@@ -1903,41 +1918,44 @@ class ChainProgress(NamedTuple):
 
 
 class RepeatStep(Step):
-    """A chain of nodes of one kind; the longest chain is tried first.
+    """A chain of links of one kind; the longest chain is tried first.
+
+    Args:
+        pattern: The chain.
+        progress: The slot of the :class:`ChainProgress`.
+        base: What the chain ends in.
+        link: One step of the chain.
+        hole: The slot of what a link reads of the chain above it.
+        own: What each link binds anew.
 
     Attributes:
-        link: One node of the chain; its last argument is :attr:`next`.
-        base: What the chain ends in.
-        next: The chain above a link, as the last argument of that link.
+        next: The chain above a link.
         ending: The chain's end, left as a choice where the chain can also go on.
-        own: What each link binds anew.
     """
 
     pattern: RepeatPattern
 
-    def __init__(self, pattern: RepeatPattern, progress: int, base: Step) -> None:
-        """Keep the :class:`ChainProgress` in slot *progress*."""
+    def __init__(  # noqa: PLR0913, PLR0917  # these are the parts of a chain
+        self, pattern: RepeatPattern, progress: int, base: Step, link: Step, hole: int, own: Link
+    ) -> None:
         super().__init__(pattern, progress)
         self.base = base
+        self.link = link
+        self.hole = hole
+        self.own = own
         self.next = RestStep(pattern, self._after_link)
         self.ending = RestStep(pattern, self._end)
-        self.link: CallStep | None = None
-        self.own = Link()
-
-    def links_in(self, slots: Sequence[object]) -> int:
-        """Return how many nodes the chain has."""
-        progress = slots[self.slot] if slots else None
-        return progress.links if isinstance(progress, ChainProgress) else 0
-
-    def set_link(self, link: CallStep, own: Link) -> None:
-        """Complete the step: link and chain refer to each other."""
-        self.link, self.own = link, own
-        self.required = self.base.required
-        if self.pattern.least:
+        self.required = base.required
+        if pattern.least:
             self.required |= link.required
             self.heads = link.heads
-        elif link.heads is not None and self.base.heads is not None:
-            self.heads = link.heads | self.base.heads
+        elif link.heads is not None and base.heads is not None:
+            self.heads = link.heads | base.heads
+
+    def links_in(self, slots: Sequence[object]) -> int:
+        """Return how many links the chain has."""
+        progress = slots[self.slot] if slots else None
+        return progress.links if isinstance(progress, ChainProgress) else 0
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Begin with no link."""
@@ -1945,29 +1963,32 @@ class RepeatStep(Step):
 
     def _grow(self, state: State, value: Value | None, rest: Goals, count: int) -> Outcome:
         """Match one more link after *count* of them, or else the base."""
-        assert self.link is not None  # noqa: S101  # set when compiled
         state.reset(self.slot, ChainProgress(count, state.deferred))
         may_end = count >= self.pattern.least and self.base.is_plausible(value)
         may_grow = self.pattern.most is None or count < self.pattern.most
         if not may_grow or not self.link.is_plausible(value):
             if may_end:
                 return self._end(state, value, rest)
-            wanted = f"{self.pattern.least} or more {self.link.title}"
+            link = self.link.title if isinstance(self.link, CallStep) else repr(self.link.pattern)
+            wanted = f"{self.pattern.least} or more {link}"
             return state.explains and state.refuse(wanted, f"{count}, then {describe(value)}")
         if may_end:
             state.choices.append(((self.ending, value, rest), len(state.trail)))
         self.own.unbind(state)
         state.change("deferred", None)
-        return (self.link, value, rest)
+        return (self.link, value, (self.next, value, rest))
 
     def _after_link(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Decide what the link has deferred, then count it and go on."""
+        """Decide what the link has deferred, then count it and go on above it."""
         if state.deferred is not None:
             return (SETTLE, None, (self.next, value, rest))
+        above: Any = state.slots[self.hole]
+        if above is None:  # an alternative without the hole
+            return state.explains and state.refuse("a step that goes on", describe(value))
         done = state.slots[self.slot]
         assert isinstance(done, ChainProgress)  # noqa: S101  # see _grow
         state.change("deferred", done.deferred)
-        return self._grow(state, value, rest, done.links + 1)
+        return self._grow(state, above, rest, done.links + 1)
 
     def _end(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Go on to the base, which sees nothing that the last link has bound."""
@@ -2350,7 +2371,7 @@ class _Prospects:
         if step.functions or not is_named:
             return bool(step.functions)
         is_moved = not op[0] and op[1] in MOVED
-        if is_moved or step.attributes or step.is_rotated or step.takers:
+        if is_moved or step.attributes or step.takers:
             return True
         count, args = len(sorts), step.args
         while count and sorts[count - 1] is None:
@@ -2726,6 +2747,8 @@ class _Compiler:
         self.keeps_defaults = False
         self.order = all_parts(pattern)
         self.taken = {id(part) for part in taken_parts(pattern)}
+        chains = (part for part in self.order if isinstance(part, RepeatPattern))
+        self.holes = {identity_of(chain.hole) for chain in chains}
         self.steps: dict[int, Step] = {}
         self.made: list[Step] = []
         self.slot_count = 0
@@ -2816,6 +2839,8 @@ class _Compiler:
 
     def _compile(self, part: DFPattern) -> Step:  # noqa: C901, PLR0911, PLR0912  # a case per kind
         match part:
+            case WildcardPattern() if identity_of(part) in self.holes:
+                return HoleStep(part, self._leaf_slot(part.name))
             case WildcardPattern():
                 if (
                     not part.name
@@ -2876,8 +2901,28 @@ class _Compiler:
             self._bind_name(name, slot)
         if part.op.name:
             self.operators.setdefault(part.op.name, []).append(slot)
-        args = [self._read(self._step(arg), slot, place) for place, arg in enumerate(part.args)]
-        return self._call_step(part, slot, args)
+        args = tuple(self._read(self._step(arg), slot, n) for n, arg in enumerate(part.args))
+        named = part.attributes_name not in {"", WAIVED}
+        step = CallStep(
+            part,
+            slot,
+            args,
+            ops=_ops_of(part.op.choices),
+            functions=tuple(
+                self._function_body(part, choice)
+                for choice in part.op.choices
+                if isinstance(choice, (FunctionName, FunctionPattern))
+            ),
+            bodies=tuple(
+                (name, CompiledBody(part, None, None, list(map(self._step, results))))
+                for name, results in part.bodies
+            ),
+            attributes_slot=self._word_slot(f"**{part.attributes_name}") if named else None,
+            keeps_defaults=self.keeps_defaults and id(part) in self.taken,
+        )
+        if not self.prune:
+            step.heads = None
+        return step
 
     def _read(self, step: Step, slot: int, place: int) -> Step:
         """Return *step* for an input of the node in *slot*, which tells what numbers are axes."""
@@ -2895,29 +2940,6 @@ class _Compiler:
                 elif isinstance(inner, Step) and id(inner) not in seen:
                     seen.add(id(inner))
                     pending.append(inner)
-        return step
-
-    def _call_step(self, part: CallPattern, slot: int, args: Iterable[Step]) -> CallStep:
-        named = part.attributes_name not in {"", WAIVED}
-        step = CallStep(
-            part,
-            slot,
-            tuple(args),
-            ops=_ops_of(part.op.choices),
-            functions=tuple(
-                self._function_body(part, choice)
-                for choice in part.op.choices
-                if isinstance(choice, (FunctionName, FunctionPattern))
-            ),
-            bodies=tuple(
-                (name, CompiledBody(part, None, None, list(map(self._step, results))))
-                for name, results in part.bodies
-            ),
-            attributes_slot=self._word_slot(f"**{part.attributes_name}") if named else None,
-            keeps_defaults=self.keeps_defaults and id(part) in self.taken,
-        )
-        if not self.prune:
-            step.heads = None
         return step
 
     def _function_body(
@@ -2949,16 +2971,9 @@ class _Compiler:
         return step
 
     def _compile_repeat(self, part: RepeatPattern) -> Step:
-        step = RepeatStep(part, self._slot(), self._step(part.base))
-        first = self.slot_count
-        others, slot = part.link.args[1:], self._slot()
-        args = [self._read(self._step(arg), slot, place) for place, arg in enumerate(others, 1)]
-        link = self._call_step(part.link, slot, [*args, step.next])
-        link.is_rotated, link.takes_inputs = True, False
-        own = self._bound_anew(others)
-        fresh = {link.slot, *own.fresh, *range(first, self.slot_count)}
-        step.set_link(link, own._replace(fresh=tuple(sorted(fresh))))
-        return step
+        base, link, hole = map(self._step, (part.base, part.step, part.hole))
+        own = self._bound_anew([part.step])
+        return RepeatStep(part, self._slot(), base, link, hole.slot, own)
 
     def _bound_anew(self, parts: Iterable[DFPattern]) -> Link:
         """Return what is bound inside of *parts*, which are matched again and again."""

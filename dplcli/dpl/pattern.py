@@ -24,7 +24,7 @@ from dplcli.ir.operators import OP_KINDS, canonical_domain
 from dplcli.ir.types import DTYPE_CODES, ArrayTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
     from numpy.typing import ArrayLike
@@ -393,31 +393,57 @@ def outputs(*patterns: DFPattern) -> OutputsPattern:
 
 
 def repeat(  # as the text form
-    op: OpPattern | str,
-    base: Any,  # noqa: ANN401  # a pattern or a number
+    step: DFPattern | OpPattern | str,
     *args: Any,  # noqa: ANN401  # patterns, numbers or None
     min: int = 0,  # noqa: A002  # the word of the text form
     max: int | None = None,  # noqa: A002  # the word of the text form
-    **attributes: object,
+    **named: Any,  # noqa: ANN401  # a pattern, or attributes
 ) -> RepeatPattern:
-    """Match a chain of *op* nodes that ends in *base*, longest first (Relay's recursive patterns).
+    """Match a chain of equal steps that ends in a base, longest first (Relay's recursive patterns).
+
+    ``repeat("Add", base, b)`` is a chain of single nodes, each of which reads the one before it
+    first. ``repeat(is_op("Relu")(is_op("Conv")(wildcard(), w)), base)`` is one of steps of several
+    nodes: the wildcard without a name is what the step before it makes. A name says which wildcard
+    is meant where there are others: ``repeat(is_op("Add")(is_op("Relu")(h), h), h=base)``.
 
     Args:
-        op: The operator of every node of the chain.
-        base: What the chain ends in; it is the first input of the last node.
-        args: Further inputs of each node; what they bind means nothing outside the node.
-        min: Fewest nodes.
-        max: Most nodes, or None.
-        attributes: Attributes of each node.
+        step: What every step is, or the operator of its only node.
+        args: The base, or any value; after an operator also further inputs of each node. What a
+            step binds means nothing outside of it.
+        min: Fewest steps.
+        max: Most steps, or None.
+        named: The base, by the name of the wildcard; after an operator attributes of each node.
 
     Raises:
-        ValueError: No chain has so many nodes.
+        TypeError: There is no base, or more than one.
+        ValueError: No chain has so many steps, or no wildcard is the step before.
     """
     if min < 0 or (max is not None and max < min):
         raise ValueError(f"no chain has at least {min} and at most {max} nodes")
-    callee = is_op(op) if isinstance(op, str) else op
-    link = callee(WildcardPattern(), *args, **attributes)
-    return RepeatPattern(link, as_pattern(base), min, max)
+    if isinstance(step, DFPattern):
+        if len(args) + len(named) > 1:
+            raise TypeError("a chain of steps ends in one base: repeat(step, base)")
+        name, base = next(iter(named.items()), ("", args[0] if args else WildcardPattern()))
+        return RepeatPattern(step, hole_of(step, name), as_pattern(base), min, max)
+    if not args:
+        raise TypeError("a chain ends in a base: repeat(op, base)")
+    hole = WildcardPattern()
+    callee = is_op(step) if isinstance(step, str) else step
+    return RepeatPattern(callee(hole, *args[1:], **named), hole, as_pattern(args[0]), min, max)
+
+
+def hole_of(step: DFPattern, name: str) -> WildcardPattern:
+    """Return the wildcard of a step that stands for the step before it; "" is one without a name.
+
+    Raises:
+        ValueError: None does, or it is unclear which.
+    """
+    leaves = (part for part in visible_parts(step) if isinstance(part, WildcardPattern))
+    holes = [leaf for leaf in leaves if leaf.name == name]
+    if not holes or (len(holes) > 1 and not name):
+        often = "no value is" if not holes else f"{len(holes)} values may be"
+        raise ValueError(f"{often} {name or '_'}, which a step of a chain has of the step before")
+    return holes[0]
 
 
 def dominates(parent: DFPattern, path: DFPattern | None, child: DFPattern) -> DominatorPattern:
@@ -904,25 +930,46 @@ class UnusedPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RepeatPattern(DFPattern):
-    """A chain of nodes of one kind that ends in *base* (Relay's recursive patterns).
+    """A chain of steps of one kind that ends in *base* (Relay's recursive patterns).
 
     Attributes:
-        link: One node of the chain; its first argument stands for the rest of the chain. Names
-            inside it are bound afresh in each node, so they mean nothing outside.
+        step: One step of the chain. Names inside it are bound afresh in each step, so they mean
+            nothing outside.
+        hole: What stands in the step for the rest of the chain.
         base: What the chain ends in.
-        least: Fewest nodes.
-        most: Most nodes, or None.
+        least: Fewest steps.
+        most: Most steps, or None.
     """
 
-    link: CallPattern
+    step: DFPattern
+    hole: WildcardPattern
     base: DFPattern
     least: int = 0
     most: int | None = None
 
     @cached_property
     def parts(self) -> tuple[DFPattern, ...]:
-        """The base, then the further inputs of each node."""
-        return (self.base, *self.link.args[1:])
+        """The base, then the step."""
+        return (self.base, self.step)
+
+    @cached_property
+    def link(self) -> CallPattern | None:
+        """The node that a step begins with, if it alone reads the step before, as its first input.
+
+        A text names the operator of such a chain.
+        """
+        call = self.step
+        if not (isinstance(call, CallPattern) and call.args and call.args[0] is self.hole):
+            return None
+        read = [part for whole in all_parts(call) for part in whole.parts]
+        is_read_again = sum(part is self.hole for part in read) > 1
+        has_names = self.hole.name or call.name or call.output_names or call.bodies
+        return None if is_read_again or has_names else call
+
+    @property
+    def unit(self) -> str:
+        """What a message calls a step."""
+        return "step" if self.link is None else "node"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -951,3 +998,84 @@ class OutputsPattern(DFPattern):
     def parts(self) -> tuple[DFPattern, ...]:
         """The outputs."""
         return self.outputs
+
+
+# What a pattern is made of.
+
+
+def all_parts(pattern: DFPattern) -> list[DFPattern]:
+    """List every pattern object once, parts before wholes, left to right."""
+    ordered: dict[int, DFPattern] = {}
+    pending: list[tuple[DFPattern, bool]] = [(pattern, False)]
+    while pending:
+        current, expanded = pending.pop()
+        if id(current) in ordered:
+            continue
+        if expanded:
+            ordered[id(current)] = current
+            continue
+        pending.append((current, True))
+        pending.extend((part, False) for part in reversed(current.parts))
+    return list(ordered.values())
+
+
+def visible_parts(pattern: DFPattern) -> list[DFPattern]:
+    """List the pattern objects that a match binds; those inside ``~``, steps and paths are not."""
+    return reachable([pattern])
+
+
+def taken_parts(pattern: DFPattern) -> list[DFPattern]:
+    """List the pattern objects whose nodes a match takes; those inside ``~`` are not."""
+    return reachable([pattern], _parts_taken)
+
+
+def _parts_taken(part: DFPattern) -> tuple[DFPattern, ...]:
+    is_denied = isinstance(part, (NotPattern, UnusedPattern))
+    return shown_parts(part) if is_denied else part.parts
+
+
+def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
+    """Return the parts of *part* whose bindings cannot be seen outside of it."""
+    match part:
+        case NotPattern():
+            return (part.pattern,)
+        case UnusedPattern():
+            return (part.consumer,)
+        case RepeatPattern():
+            return (part.step,)
+        case VariadicPattern():
+            return part.parts
+        case DominatorPattern():
+            return (part.path,)
+        case _:
+            return ()
+
+
+def shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
+    """Return the parts of *part* whose bindings can be seen outside of it."""
+    match part:
+        case NotPattern() | VariadicPattern():
+            return ()
+        case UnusedPattern():
+            return (part.pattern,)
+        case RepeatPattern():
+            return (part.base,)
+        case DominatorPattern():
+            return (part.parent, part.child)
+        case _:
+            return part.parts
+
+
+def reachable(
+    roots: Iterable[DFPattern],
+    parts_of: Callable[[DFPattern], Iterable[DFPattern]] = shown_parts,
+) -> list[DFPattern]:
+    """List *roots*, and what is reached from them by *parts_of*, each once."""
+    parts: dict[int, DFPattern] = {}
+    pending = list(roots)
+    while pending:
+        part = pending.pop()
+        if id(part) not in parts:
+            parts[id(part)] = part
+            pending.extend(parts_of(part))
+    return list(parts.values())

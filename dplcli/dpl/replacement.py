@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, UnknownFactError
+from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, SymbolicDim, UnknownFactError
 from dplcli.dpl.expression import (
     MOST_OUTPUTS,
     TextReader,
@@ -32,19 +32,18 @@ from dplcli.dpl.pattern import (
     OpName,
     OrPattern,
     OutputsPattern,
-    RepeatPattern,
+    all_parts,
     is_op,
+    taken_parts,
     unknown_dtype,
 )
 from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
-    all_parts,
     attribute_names,
     bound_names,
     captures_of,
     operators_of,
     variadic_names,
-    visible_parts,
     wrong_part,
 )
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
@@ -162,8 +161,9 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
     for item in items:
         if isinstance(item, int) and not -_INT64 <= item < _INT64:
             kinds = []
-        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
-            kinds = []  # no file can hold it
+        is_odd = isinstance(item, str) and item != item.encode(errors="ignore").decode()
+        if is_odd or isinstance(item, SymbolicDim):
+            kinds = []  # no file can hold it; or it is the name of a size
     if not kinds:
         raise BuildError(f"the attribute {name!r} cannot be {value!r}")
     if not is_list:
@@ -1466,8 +1466,7 @@ def check_attributes(pattern: DFPattern, carried: AbstractSet[str]) -> None:
     Raises:
         PatternSyntaxError: Names the attributes, and says what to write.
     """
-    parts = visible_parts(pattern)
-    for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
+    for part in taken_parts(pattern):
         name = part.attributes_name if isinstance(part, CallPattern) else ""
         if name not in {"", WAIVED, *carried}:
             raise wrong_part(

@@ -23,6 +23,7 @@ from typing import (
     overload,
 )
 
+from dplcli.dpl.conditions import Expression
 from dplcli.dpl.matcher import BoundNames, Matcher
 from dplcli.dpl.pattern import DFPattern, OpPattern, OutputsPattern, VariadicPattern
 from dplcli.dpl.text import attribute_names, bound_names, captures_of, check_roots
@@ -73,7 +74,7 @@ class Example:
 
 @keys(
     "name=qualified_name origin for_each=values doc pattern where=conditions opsets "
-    "examples=examples.len kind"
+    "examples=examples.len kind priority=stated_priority?"
 )
 @dataclass(frozen=True)
 class Rule:
@@ -95,6 +96,7 @@ class Rule:
         examples: Models that show what it does.
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
+        priority: Rules of a higher one come first; of rules of one priority, those listed first.
         unused: Names of lines in the pattern's text that the pattern does not need.
         values: The value of each variable of ``for_each`` that a catalogue made the rule for.
     """
@@ -113,6 +115,7 @@ class Rule:
     examples: tuple[Example, ...] = ()
     locate: Locate | None = None
     opsets: Opsets = (None, None)
+    priority: int = 0
     unused: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
 
@@ -142,8 +145,8 @@ class Rule:
         names, captures = bound_names(self.pattern), captures_of(self.pattern)
         where = tuple(condition.over(captures) for condition in self.where)
         object.__setattr__(self, "where", where)
-        for condition in where:
-            condition.check_names(names | attribute_names(self.pattern))
+        for expression in (*where, *self.computed.values()):
+            expression.check_names(names | attribute_names(self.pattern))
 
     def holds_for(self, graph: Graph) -> bool:
         """Tell whether the opset of *graph* is one that the rule holds for."""
@@ -155,6 +158,20 @@ class Rule:
     def qualified_name(self) -> str:
         """The name with the target before it: TVM's ``Composite`` name."""
         return f"{self.target}.{self.name}" if self.target else self.name
+
+    @property
+    def computed(self) -> Mapping[str, Expression]:
+        """The attributes to compute for each match."""
+        return {}
+
+    @property
+    def stated_priority(self) -> int | None:
+        """Its priority, if it is not that of most rules."""
+        return self.priority or None
+
+    def outranking(self, other: Rule) -> str:
+        """Say of which priority it is, behind its name, if that is why it comes before *other*."""
+        return f", whose priority is {self.priority}," if self.priority > other.priority else ""
 
     @property
     def conditions(self) -> list[str]:
@@ -199,6 +216,11 @@ class Rule:
         return self.locate(part.place)
 
 
+def by_priority(rules: Iterable[SomeRule]) -> list[SomeRule]:
+    """Return *rules* in the order in which they are tried."""
+    return sorted(rules, key=lambda rule: -rule.priority)
+
+
 @keys("... target constants escape order attrs=metadata")
 @dataclass(frozen=True, kw_only=True)
 class PatternRule(Rule):
@@ -207,12 +229,27 @@ class PatternRule(Rule):
     Attributes:
         constants: Which constants go into the function's body: those that a ``const(…)`` leaf
             matched (auto), all (embed) or none (lift).
-        metadata: Further metadata for the function.
+        metadata: Further metadata for the function. A text that begins with ``=`` is an expression
+            over the names of the pattern (``= alpha.value``), and an attribute of each call.
     """
 
     kind = "pattern"
     constants: ConstantsPolicy = "auto"
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def computed(self) -> Mapping[str, Expression]:
+        """The attributes to compute for each match.
+
+        Raises:
+            PatternSyntaxError: One is no expression.
+        """
+        captures = captures_of(self.pattern)
+        return {
+            name: Expression(f" {text[1:]}", f"attrs.{name}", captures)
+            for name, text in self.metadata.items()
+            if text.startswith("=")
+        }
 
     def with_policies(self, **policies: str) -> Self:
         """Return the same rule with other :data:`POLICIES`; the pattern is not compiled again."""

@@ -40,7 +40,6 @@ from dplcli.dpl.pattern import (
     DominatorPattern,
     EdgePattern,
     FunctionName,
-    FunctionPattern,
     InputPattern,
     NotPattern,
     OpName,
@@ -54,7 +53,12 @@ from dplcli.dpl.pattern import (
     UnusedPattern,
     VariadicPattern,
     WildcardPattern,
+    all_parts,
+    hidden_parts,
+    reachable,
+    shown_parts,
     unknown_dtype,
+    visible_parts,
 )
 from dplcli.errors import PatternSyntaxError, counted, did_you_mean
 from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED, canonical_domain
@@ -90,16 +94,15 @@ def check_operators(pattern: DFPattern, schemas: SchemaLibrary) -> None:
         PatternSyntaxError: Nodes of it fit no version of their operator.
     """
     for part in all_parts(pattern):
-        call = part.link if isinstance(part, RepeatPattern) else part
-        if isinstance(call, CallPattern):
-            for op in call.op.choices:
+        if isinstance(part, CallPattern):
+            for op in part.op.choices:
                 if not isinstance(op, OpName):
                     continue
                 known = schemas.op_types(op.domain)
                 if known and op.op_type not in known:
                     hint = did_you_mean(op.op_type, sorted(known))
-                    raise wrong_part(call, f"unknown operator {op.op_type!r}", hint)
-            check_call(call, schemas)
+                    raise wrong_part(part, f"unknown operator {op.op_type!r}", hint)
+            check_call(part, schemas)
         elif isinstance(part, OutputPattern):
             message = missing_output(part.node.op.choices, part.index, schemas)
             if message:
@@ -177,85 +180,6 @@ def is_of_kind(name: str, value: object, kind: str) -> bool:
 _DEEPEST_PATH = 16
 
 
-def all_parts(pattern: DFPattern) -> list[DFPattern]:
-    """List every pattern object once, parts before wholes, left to right."""
-    ordered: dict[int, DFPattern] = {}
-    pending: list[tuple[DFPattern, bool]] = [(pattern, False)]
-    while pending:
-        current, expanded = pending.pop()
-        if id(current) in ordered:
-            continue
-        if expanded:
-            ordered[id(current)] = current
-            continue
-        pending.append((current, True))
-        pending.extend((part, False) for part in reversed(current.parts))
-    return list(ordered.values())
-
-
-def visible_parts(pattern: DFPattern) -> list[DFPattern]:
-    """List the pattern objects that a match binds; those inside ``~``, links and paths are not."""
-    return _reachable([pattern])
-
-
-def taken_parts(pattern: DFPattern) -> list[DFPattern]:
-    """List the pattern objects whose nodes a match takes; those inside ``~`` are not."""
-    return _reachable([pattern], _parts_taken)
-
-
-def _parts_taken(part: DFPattern) -> tuple[DFPattern, ...]:
-    link = (part.link,) if isinstance(part, RepeatPattern) else ()
-    is_denied = isinstance(part, (NotPattern, UnusedPattern))
-    return _shown_parts(part) if is_denied else (*part.parts, *link)
-
-
-def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
-    """Return the parts of *part* whose bindings cannot be seen outside of it."""
-    match part:
-        case NotPattern():
-            return (part.pattern,)
-        case UnusedPattern():
-            return (part.consumer,)
-        case RepeatPattern():
-            return part.link.args[1:]
-        case VariadicPattern():
-            return part.parts
-        case DominatorPattern():
-            return (part.path,)
-        case _:
-            return ()
-
-
-def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
-    """Return the parts of *part* whose bindings can be seen outside of it."""
-    match part:
-        case NotPattern() | VariadicPattern():
-            return ()
-        case UnusedPattern():
-            return (part.pattern,)
-        case RepeatPattern():
-            return (part.base,)
-        case DominatorPattern():
-            return (part.parent, part.child)
-        case _:
-            return part.parts
-
-
-def _reachable(
-    roots: Iterable[DFPattern],
-    parts_of: Callable[[DFPattern], Iterable[DFPattern]] = _shown_parts,
-) -> list[DFPattern]:
-    """List *roots*, and what is reached from them by *parts_of*, each once."""
-    parts: dict[int, DFPattern] = {}
-    pending = list(roots)
-    while pending:
-        part = pending.pop()
-        if id(part) not in parts:
-            parts[id(part)] = part
-            pending.extend(parts_of(part))
-    return list(parts.values())
-
-
 def names_of(part: DFPattern) -> Iterator[str]:
     """Yield the names that *part* itself binds."""
     if part.name:
@@ -312,7 +236,7 @@ def is_closed(part: NotPattern | UnusedPattern, pattern: DFPattern) -> bool:
 
 def _outside(pattern: DFPattern, owner: DFPattern) -> list[DFPattern]:
     """List the pattern objects reached without going from *owner* to its hidden parts."""
-    return _reachable([pattern], lambda part: _shown_parts(part) if part is owner else part.parts)
+    return reachable([pattern], lambda part: shown_parts(part) if part is owner else part.parts)
 
 
 def _shared_words(parts: Iterable[DFPattern]) -> set[str]:
@@ -346,11 +270,8 @@ def check_pattern(pattern: DFPattern) -> None:
     for part in parts:
         if isinstance(part, OutputsPattern):
             _check_outputs(part, pattern)
-        if isinstance(part, RepeatPattern) and any(
-            isinstance(choice, FunctionPattern) for choice in part.link.op.choices
-        ):
-            what = "the nodes of a chain are named by operator, not by function body"
-            raise wrong_part(part, what)
+        if isinstance(part, RepeatPattern):
+            _check_step(part)
         if isinstance(part, (RepeatPattern, DominatorPattern, VariadicPattern)):
             _check_apart(part, pattern, readers)
     _check_paths(parts)
@@ -362,6 +283,14 @@ def check_pattern(pattern: DFPattern) -> None:
         part = next(p for p in parts if isinstance(p, CallPattern) and p.attributes_name == name)
         raise wrong_part(part, f"{name!r} cannot stand for attributes and for a value")
     vars(pattern)[_IS_SOUND] = True
+
+
+def _check_step(chain: RepeatPattern) -> None:
+    """Refuse a step that may take no node, so that its chain would never end."""
+    _check_made(chain.step)
+    hole = identity_of(chain.hole)
+    if any(identity_of(part) == hole for part in reachable([chain.step], parts_at_value)):
+        raise wrong_part(chain, f"{chain.step!r} may be no node, and a step of a chain is one")
 
 
 def check_roots(pattern: DFPattern) -> None:
@@ -378,7 +307,7 @@ def check_roots(pattern: DFPattern) -> None:
 
 def _check_made(output: DFPattern) -> None:
     """Refuse an output that no node of the pattern makes."""
-    at_output = _reachable([output], parts_at_value)
+    at_output = reachable([output], parts_at_value)
     if not any(isinstance(p, (CallPattern, OutputPattern, RepeatPattern)) for p in at_output):
         what = f"{output!r} is made by no node of the pattern, so it never matches"
         hint = f"write the node that makes it, or that reads it: Relu({output!r})"
@@ -478,14 +407,14 @@ def _joined(facts: Iterable[_Facts]) -> _Facts:
 
 def _check_types(parts: Sequence[DFPattern], facts: Mapping[int, _Facts]) -> None:
     """Refuse statements about the type of one value that exclude each other."""
-    needed = _reachable(parts[-1:], lambda p: () if isinstance(p, OrPattern) else _shown_parts(p))
+    needed = reachable(parts[-1:], lambda p: () if isinstance(p, OrPattern) else shown_parts(p))
     is_needed = {id(part) for part in needed}
     of_names: dict[str, _Facts] = {}
     for part in parts:
         said = facts[id(part)]
         if not said:
             continue
-        leaves = _reachable([part], parts_at_value) if id(part) in is_needed else ()
+        leaves = reachable([part], parts_at_value) if id(part) in is_needed else ()
         names = [leaf.name for leaf in leaves if _is_leaf(leaf)]
         if len(names) == 1 and names[0]:  # the same value elsewhere, too
             said = of_names[names[0]] = _joined([of_names.get(names[0], {}), said])
@@ -499,7 +428,7 @@ def _check_edges(part: AndPattern) -> None:
     """Refuse ``p & ~p.used_by(q)``: the edge stands for the node that reads ``p``."""
     for side, other in (part.parts, part.parts[::-1]):
         edge = other.pattern if isinstance(other, NotPattern) else other
-        here = {identity_of(p) for p in _reachable([side], parts_at_value) if p is not edge}
+        here = {identity_of(p) for p in reachable([side], parts_at_value) if p is not edge}
         while isinstance(edge, EdgePattern):
             if identity_of(edge.producer) in here:
                 whole, value, reader = (repr(p).splitlines()[-1] for p in (edge, *edge.parts))
@@ -564,8 +493,6 @@ def _check_variables(parts: Iterable[DFPattern]) -> None:
     operators: dict[str, OpPattern] = {}
     names = {name for part in parts for name in names_of(part)}
     for part in parts:
-        if isinstance(part, RepeatPattern) and part.link.is_variadic:
-            raise wrong_part(part, "a node of a chain takes no *name")
         if not isinstance(part, CallPattern):
             continue
         arguments |= {id(arg) for arg in part.args}
@@ -587,10 +514,8 @@ def _is_leaf(part: DFPattern) -> bool:
 def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]) -> None:
     """Refuse a name that stands both inside and outside of a path or repeated part."""
     hidden = hidden_parts(part)
-    inside = _reachable(hidden)
+    inside = reachable(hidden)
     words = _shared_words(inside)
-    if isinstance(part, RepeatPattern):
-        words |= _attribute_word(part.link)
     if all(readers[id(p)] == 1 for p in inside) and not words:
         return
     outside = _outside(pattern, part)
@@ -606,7 +531,7 @@ def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]
 
 def _check_compared(pattern: DFPattern, parts: Iterable[DFPattern]) -> None:
     """Refuse to compare a shape with that of a part that is matched nowhere."""
-    reached = _reachable(
+    reached = reachable(
         [pattern], lambda p: (p.pattern,) if isinstance(p, SameShapePattern) else p.parts
     )
     matched, names = {id(part) for part in reached}, {part.name for part in reached} - {""}
@@ -904,6 +829,17 @@ class PatternReader(TextReader[DFPattern]):
                 raise wrong(node, f"patterns have no method {method!r}", hint)
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+
+    def is_callee(self, node: ast.expr) -> bool:
+        """Tell whether *node* is meant for an operator, rather than for a pattern."""
+        match node:
+            case ast.BinOp(op=ast.BitOr()):
+                return self.is_callee(node.left) and self.is_callee(node.right)
+            case ast.Call(func=ast.Name(id=word)):
+                return word in {"op", "function"} or (word == "call" and len(node.args) == 1)
+            case _:
+                is_assigned = isinstance(node, ast.Name) and node.id in self.assigned
+                return isinstance(node, (ast.Name, ast.Attribute)) and not is_assigned
 
     def _is_operator(self, node: ast.expr) -> bool:
         """Tell whether *node* is an operator, or a choice of them, without arguments."""
@@ -1256,34 +1192,47 @@ def _write_edge(part: EdgePattern | UnusedPattern, spell: Spell) -> str:
     return f"{_operand(value, spell)}.{word}({spell(part.consumer)}{index})"
 
 
+_STEPS = "a step of several nodes: repeat(Relu(Conv(_, w)), x), or repeat(Add(Relu(h), h), h=x)"
+
+
 def _read_repeat(reader: PatternReader, node: ast.Call) -> DFPattern:
-    if len(node.args) < 2:  # noqa: PLR2004  # operator and base
-        raise wrong(node, "write repeat(Cast, x, min=0, max=8)")
-    first = node.args[0]
-    is_node = isinstance(first, ast.Call) and ast.unparse(first.func) not in {"op", "call"}
-    if is_node or (isinstance(first, ast.Name) and first.id in reader.assigned):
-        of = first.func if isinstance(first, ast.Call) else None
-        hint = f"repeat({ast.unparse(of or ast.Name('Relu'))}, x) is a chain of such nodes"
-        raise wrong(first, f"{ast.unparse(first)!r} is no operator, of which a chain is made", hint)
     own = {k.arg: read_number(k.value) for k in node.keywords if k.arg in {"min", "max"}}
     others = [keyword for keyword in node.keywords if keyword.arg not in own]
-    inner = ast.copy_location(ast.Call(node.func, node.args[2:], others), node)
-    base = reader.pattern(node.args[1])
-    link = reader.call_op(reader.op(node.args[0]), inner, WildcardPattern())
+    first, args = next(iter(node.args), None), node.args[1:]
+    if first is None or (reader.is_callee(first) and not args):
+        raise wrong(node, "write repeat(Cast, x, min=0, max=8)", _STEPS)
     try:
-        chain = pattern.repeat(link.op, base, min=own.get("min", 0), max=own.get("max"))
+        chain = pattern.repeat("", None, min=own.get("min", 0), max=own.get("max"))
     except ValueError as error:
         raise wrong(node, str(error)) from error
-    return replace(chain, link=link)
+    if reader.is_callee(first):
+        base = reader.pattern(args[0])
+        inner = ast.copy_location(ast.Call(node.func, args[1:], others), node)
+        step: DFPattern = reader.call_op(reader.op(first), inner, chain.hole)
+        return replace(chain, step=step, base=base)
+    ends = [*args, *(keyword.value for keyword in others)]
+    if len(ends) > 1 or not all(keyword.arg for keyword in others):
+        raise wrong(node, "a chain of steps ends in one value", _STEPS)
+    step = reader.pattern(first)
+    try:
+        hole = pattern.hole_of(step, *[keyword.arg or "" for keyword in others] or [""])
+    except ValueError as error:
+        raise wrong(first, str(error), _STEPS) from error
+    base = reader.pattern(ends[0]) if ends else WildcardPattern()
+    return replace(chain, step=step, hole=hole, base=base)
 
 
 def _write_repeat(part: RepeatPattern, spell: Spell) -> str:
     """Write ``repeat(Cast, p, min=1, max=8)``."""
     bounds = [f"min={part.least}"] if part.least else []
     bounds += [] if part.most is None else [f"max={part.most}"]
-    args = _written_arguments(part.link, part.link.args[1:], spell)
-    items = [part.link.op.spelled(spell), spell(part.base), *args, *bounds]
-    return f"repeat({', '.join([*items, *_written_attributes(part.link)])})"
+    link, base = part.link, spell(part.base)
+    if link is None:
+        end = f"{part.hole.name}={base}" if part.hole.name else base
+        return f"repeat({', '.join([spell(part.step), end, *bounds])})"
+    args = _written_arguments(link, link.args[1:], spell)
+    items = [link.op.spelled(spell), base, *args, *bounds]
+    return f"repeat({', '.join([*items, *_written_attributes(link)])})"
 
 
 def _read_dominated(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
@@ -1411,7 +1360,8 @@ class _Writer:
         for part in self.order:
             for child in part.parts:
                 self.uses[id(child)] = self.uses.get(id(child), 0) + 1
-        self.left_out: set[int] = set()
+        chains = (part for part in self.order if isinstance(part, RepeatPattern))
+        self.left_out = {id(chain.link) for chain in chains}
         self.optional: dict[int, CallPattern] = {}
         for part in self.order:  # what can be written with ``optional``: x | Relu(x)
             node = part.right if isinstance(part, OrPattern) else None
@@ -1454,7 +1404,9 @@ class _Writer:
 
     def _write(self, part: DFPattern) -> None:
         text = self._text_of(part)
-        shown = [child for child in part.parts if id(child) not in self.left_out]
+        link = part.link if isinstance(part, RepeatPattern) else None
+        parts = part.parts if link is None else (part.parts[0], *link.args[1:])
+        shown = [child for child in parts if id(child) not in self.left_out]
         depth = 1 + max((self.depths[id(child)] for child in shown), default=0)
         line = own_line(part)
         is_alike = isinstance(part, (AbsentPattern, OutputPattern, VariadicPattern)) or (

@@ -13,9 +13,18 @@ import numpy as np
 
 from dplcli.dpl.conditions import FUNCTION_NAMES, Condition
 from dplcli.dpl.matcher import StepBudgetExceededError
-from dplcli.dpl.pattern import ConstantPattern, absent, is_call, is_const, is_op, outputs, wildcard
+from dplcli.dpl.pattern import (
+    ConstantPattern,
+    absent,
+    all_parts,
+    is_call,
+    is_const,
+    is_op,
+    outputs,
+    wildcard,
+)
 from dplcli.dpl.rule import Match, PatternRule, read_match
-from dplcli.dpl.text import all_parts, parse_pattern, spelled_attributes
+from dplcli.dpl.text import parse_pattern, spelled_attributes
 from dplcli.errors import PassError, PatternSyntaxError, UsageError
 from dplcli.ir import Node
 from dplcli.ir.operators import (

@@ -52,7 +52,12 @@ from dplcli.passes.rewriter import (
     raise_ir_version,
     unique,
 )
-from dplcli.passes.select import copies, in_program_order, replaced_nodes
+from dplcli.passes.select import (
+    computed_attributes,
+    copies,
+    in_program_order,
+    replaced_nodes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -123,6 +128,7 @@ class Outline:
             is embedded, read through Identity nodes or in bodies, or omitted at the end.
         attributes: By node number and name, the attributes to give at the call.
         completed: Which of them the file left out.
+        computed: By name, further attributes to give at the call, which no node of it has.
     """
 
     match: Match
@@ -137,6 +143,7 @@ class Outline:
     reads_plainly: bool
     attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
     completed: list[AttributeKey] = field(default_factory=list)
+    computed: Mapping[str, Attribute] = field(default_factory=dict)
 
     @property
     def last(self) -> Node:
@@ -167,7 +174,7 @@ class OutlinedFunction:
         if named is None:
             named = {self.attribute_names[where]: a for where, a in item.attributes.items()}
             self.named[id(item.attributes)] = named
-        return named
+        return {**item.computed, **named} if item.computed else named
 
     def references(self, number: int) -> dict[str, Attribute]:
         """Return the attributes of one node of the body that each call gives."""
@@ -193,9 +200,9 @@ class OutlinedFunction:
         body = BodyWriter(model, name, {domain: imports[domain] for domain in sorted(domains)})
         self.fill(body)
         function = Function(rule.target, name, body.graph)
-        function.attributes = tuple(self.attribute_names.values())
+        function.attributes = (*first.computed, *self.attribute_names.values())
         function.metadata = {
-            **rule.metadata,
+            **{name: text for name, text in rule.metadata.items() if name not in rule.computed},
             COMPOSITE_KEY: rule.metadata.get(COMPOSITE_KEY, rule.qualified_name),
             CODEGEN_KEY: rule.target,
             "PartitionedFromPattern": "".join(f"{node.op_type}_" for node in first.nodes),
@@ -339,6 +346,7 @@ class OutlineMaker:
             form.swapped,
             form,
             reads_plainly=reads_plainly and not embedded,
+            computed=computed_attributes(match),
         )
 
     def _blueprint(
@@ -483,7 +491,7 @@ def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
     Where two operators can have an attribute of one name, that of the second has a number.
     """
     names_at: dict[AttributeKey, str] = {}
-    used: set[str] = set()
+    used = set(item.computed)
     last = max((number for number, _ in item.attributes), default=0)
     for number, node in enumerate(item.nodes[: last + 1]):
         given = [name for at, name in item.attributes if at == number]

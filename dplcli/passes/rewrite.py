@@ -21,7 +21,7 @@ from dplcli.dpl.replacement import (
     operands_of,
     whole_node,
 )
-from dplcli.dpl.rule import Match, Rejection, read_match
+from dplcli.dpl.rule import Match, Rejection, by_priority, read_match
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
 from dplcli.ir.model import (
@@ -1418,7 +1418,7 @@ class RewriteDriver:
 
     Attributes:
         model: The model, which is edited in place.
-        rules: The rules, in order of priority.
+        rules: The rules.
         observers: Told of everything; only what all of them admit is done.
         loops: Stops rules that would go on for ever.
     """
@@ -1429,7 +1429,7 @@ class RewriteDriver:
     loops: LoopDetector
 
     def __post_init__(self) -> None:
-        self.progress = [RuleProgress(rule) for rule in self.rules]
+        self.progress = [RuleProgress(rule) for rule in by_priority(self.rules)]
         self.worklist = Worklist(self.model, Concern.of(self.rules))
         self.names = NewNames(self.model)
         self.functions = ImportedFunctions(self.model, self.worklist.graph_added)

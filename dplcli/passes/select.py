@@ -9,6 +9,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.dpl.conditions import UnknownFactError
 from dplcli.dpl.explain import Explainer
 from dplcli.dpl.matcher import Fingerprints, OpIndexes, StepBudgetExceededError
 from dplcli.dpl.pattern import (
@@ -17,11 +18,10 @@ from dplcli.dpl.pattern import (
     FunctionPattern,
     OpKind,
     OpName,
-    RepeatPattern,
+    all_parts,
 )
-from dplcli.dpl.replacement import Draft, RewriteRule, draft_replacement
-from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
-from dplcli.dpl.text import all_parts
+from dplcli.dpl.replacement import BuildError, Draft, RewriteRule, as_attribute, draft_replacement
+from dplcli.dpl.rule import Match, PatternRule, Rejection, by_priority, read_match
 from dplcli.errors import DplError, PassError, counted
 from dplcli.ir.model import called_function, callers_first, calls_in
 from dplcli.ir.operators import DEQUANTIZING, draws_random, flops, kind_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.matcher import Program
     from dplcli.dpl.rule import Check, Rule, Stage
-    from dplcli.ir import Function, Graph, Model, Node, Shape, TensorType, Value
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, Shape, TensorType, Value
     from dplcli.ir.operators import Shapes
 
 
@@ -147,7 +147,8 @@ def judge(
     if escaping:
         objection = _object_to_escape(match, escaping, taken)
         match = match.with_escaping(tuple(escaping))
-    if objection is None and (match.rule.where or match.rule.check is not None):
+    rule = match.rule
+    if objection is None and (rule.where or rule.check is not None or rule.computed):
         objection = _object_to_facts(match)
     if objection is not None:
         return objection
@@ -163,6 +164,7 @@ def _object_to_nodes(
         owner = claimed.get(node)
         if owner is not None and all(owner is not match for match in absorbed):
             reason = f"{node.label!r} is in another match, of {owner.rule.qualified_name}"
+            reason += owner.rule.outranking(rule).removesuffix(",")
             return Rejection(rule, root, "overlap", reason, node)
         if is_inner or node.domain or node.subgraphs:
             reason = _object_to_member(node, rule, claimed)
@@ -340,7 +342,30 @@ def _object_to_facts(match: Match) -> Rejection | None:
             reason = "; ".join([unmet.reason, *dict.fromkeys(held_by)])
             found = (reason, match.root, unmet.unranked, condition, match.bound)
             return Rejection(match.rule, match.root, "where", *found)
+    try:
+        computed_attributes(match)
+    except (UnknownFactError, ValueError, BuildError) as error:
+        return Rejection(match.rule, match.root, "where", str(error), match.root)
     return None if match.rule.check is None else _checked(match, match.rule.check)
+
+
+def computed_attributes(match: Match) -> dict[str, Attribute]:
+    """Return the attributes that the rule of *match* computes for the call.
+
+    Raises:
+        UnknownFactError: One needs something that is not known.
+        ValueError: One cannot be evaluated.
+        BuildError: No attribute can hold one.
+    """
+    computed = {}
+    for name, expression in match.rule.computed.items():
+        try:
+            computed[name] = as_attribute(expression.value(match.bound), name)
+        except UnknownFactError as error:
+            raise UnknownFactError(f"attrs: {name} is not known: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"attrs: {name} cannot be evaluated: {error}") from error
+    return computed
 
 
 def _checked(match: Match, check: Check) -> Rejection | None:
@@ -524,7 +549,7 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
                 selection.outlined[op] = selection.totals[op]
     selector = _Selector(selection)
     by_edges = len(rules) >= _MANY_RULES
-    for rule in rules:
+    for rule in by_priority(rules):
         selection.candidates[rule.qualified_name] = 0
         for index in indexes.within(rule.matcher.program):
             if rule.holds_for(index.graph):
@@ -981,6 +1006,5 @@ class Mentions:
 
 def _callees(rule: Rule) -> Iterable[object]:
     for part in all_parts(rule.pattern):
-        call = part.link if isinstance(part, RepeatPattern) else part
-        if isinstance(call, CallPattern):
-            yield from call.op.choices
+        if isinstance(part, CallPattern):
+            yield from part.op.choices

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.catalog.finding import is_shipped_target, shipped_beside, shipped_catalog
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.explain import MOST_TRACED
 from dplcli.dpl.pattern import TypedPattern
 from dplcli.dpl.rule import with_policies
-from dplcli.errors import counted
+from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import as_written, load_model
 from dplcli.passes.select import explain_rules, select_matches
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Model, Value
+    from dplcli.ir import Model, Node, Value
     from dplcli.passes.rewrite import Rewriting
     from dplcli.passes.select import Selection
     from dplcli.verify.check import Sums
@@ -56,9 +56,33 @@ _MOST_TRIES = 100_000
 _MOST_NAMED = 3
 
 
+class Advice(NamedTuple):
+    """What would let rules do more.
+
+    Attributes:
+        hints: What to tell, a sentence each.
+        refused: The refused matches, with the mend in the reason of each that is known to have one.
+    """
+
+    hints: tuple[str, ...]
+    refused: tuple[Rejection, ...]
+
+
+class TriedSums(NamedTuple):
+    """What becomes of a model of whose sizes more is said.
+
+    Attributes:
+        left: How many nodes are left.
+        done: Where a rule did something: its name, and the first output of the root.
+    """
+
+    left: int
+    done: frozenset[tuple[str, str]]
+
+
 def hints_on_matches(
     path: Path, model: Model, selection: Selection, *, is_prepared: bool = False
-) -> tuple[str, ...]:
+) -> Advice:
     """Say what would let more rules match, or match more.
 
     Args:
@@ -69,24 +93,25 @@ def hints_on_matches(
     """
     rules, refused = selection.rules, selection.refused
     if sum(selection.totals.values()) > _MOST_NODES:
-        return ()
+        return Advice((), tuple(refused))
     replaces = any(isinstance(rule, RewriteRule) for rule in rules)
     raising = "dpl rewrite" if replaces else "dpl rewrite -p prepare"
 
     preparing = "dpl rewrite -p prepare comes first" if replaces else "dpl partition --prepare"
     inside, total = selection.share
 
-    def left_with(sums: Sums) -> int:
-        again = assuming(load_model(path), {**model.sums, **sums})
-        return total - select_matches(again, rules).share[0]
+    def trial(sums: Sums) -> TriedSums:
+        again = select_matches(assuming(load_model(path), {**model.sums, **sums}), rules)
+        done = frozenset(_place(match.rule, match.root) for match in again.matches)
+        return TriedSums(total - again.share[0], done)
 
-    return _said(
-        lambda: (
-            "" if is_prepared else _on_sums(path, model, left_with, total - inside, "unmatched")
-        ),
+    return _advice(
+        refused,
+        lambda: None if is_prepared else _on_sums(path, model, trial, total - inside, "unmatched"),
         lambda: "" if is_prepared else _on_opset(path, model, rules, f"{raising} --opset"),
         lambda: _on_ranks(refused),
         lambda: "" if is_prepared else _on_coverage(path, selection, preparing),
+        lambda: _on_fusing(path, model, selection),
         lambda: _on_escape(model, selection),
         lambda: _on_more_rules(model, selection),
         lambda: _on_types(model, selection),
@@ -99,7 +124,7 @@ def hints_on_rewrite(
     rules: Sequence[RewriteRule],
     done: Rewriting,
     nodes: tuple[int, int],
-) -> tuple[str, ...]:
+) -> Advice:
     """Say what would let more rules of a rewrite apply, or apply more often.
 
     Args:
@@ -110,69 +135,92 @@ def hints_on_rewrite(
         nodes: How many nodes the model has, and had before.
     """
     if max(nodes) > _MOST_NODES:
-        return ()
+        return Advice((), done.refused)
     original = load()
 
-    def left_with(more: Sums) -> int:
-        model = assuming(load(), {**original.sums, **more})
-        _rewritten(model, rules)
-        return _count(model)
+    def trial(more: Sums) -> TriedSums:
+        from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # few models are worth the try
 
-    return _said(
-        lambda: _on_sums(path, original, left_with, nodes[0], "left"),
+        model = assuming(load(), {**original.sums, **more})
+        applications = rewrite(model, rules).applications
+        return TriedSums(_count(model), frozenset((a.rule, a.root.output) for a in applications))
+
+    return _advice(
+        done.refused,
+        lambda: _on_sums(path, original, trial, nodes[0], "left"),
         lambda: _on_opset(path, load(), rules, "--opset"),
         lambda: _on_ranks(done.refused),
         lambda: _on_applications(load(), rules, done.counts),
     )
 
 
-def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
-    """Ask for each hint; one that cannot be tried is none.
+def _advice(
+    refused: Iterable[Rejection],
+    sums: Callable[[], tuple[str, TriedSums] | None],
+    *hints: Callable[[], str],
+) -> Advice:
+    """Ask for what is to be said of sizes, and for each hint; one that cannot be tried is none.
+
+    Where a rule is refused that does something if more is said of sizes, its refusal says so; else
+    a hint does.
 
     The job is done by then, and what a hint tries is another one: whatever stops it, even a fault
     of dpl, is no reason to withhold the answer.
     """
-    lines = []
+    lines, told = list[str](), tuple(refused)
+    with suppress(Exception):
+        if (said := sums()) is not None:
+            text, trial = said
+            mended = [_place(item.rule, item.root) in trial.done for item in told]
+            told = tuple(
+                item._replace(reason=f"{item.reason}; {text}") if is_mended else item
+                for item, is_mended in zip(told, mended, strict=True)
+            )
+            lines += [] if any(mended) else [text]
     for hint in hints:
         with suppress(Exception):
             lines.append(hint())
-    return tuple(filter(None, lines))
+    return Advice(tuple(filter(None, lines)), told)
+
+
+def _place(rule: Rule, root: Node) -> tuple[str, str]:
+    return rule.qualified_name, next((v.name for v in root.outputs if v is not None), "")
 
 
 # Sizes that nothing proves to be sums of others.
 
 
 def _on_sums(
-    path: Path, model: Model, left_with: Callable[[Sums], int], left: int, word: str
-) -> str:
-    """Say what is to be said of sizes that have to fit together for more to match.
+    path: Path, model: Model, trial: Callable[[Sums], TriedSums], left: int, word: str
+) -> tuple[str, TriedSums] | None:
+    """Say what is to be said of sizes for more to match, and what becomes of the model then.
 
     Args:
         path: The file of the model.
         model: The model, with what is said of sizes already.
-        left_with: Returns how many nodes are left if more is said.
+        trial: Tells what becomes of the model if more is said.
         left: How many nodes are left now.
         word: What they are.
     """
     kinds = (value.declared_type for value in model.graph.inputs)
     named = {d for kind in kinds if kind is not None for d in kind.shape or () if type(d) is str}
     if len(named) < 2:  # noqa: PLR2004  # one is the sum of nothing
-        return ""
+        return None
     from dplcli.verify.inputs.relations import SizeTerms  # noqa: PLC0415  # few models have any
     from dplcli.verify.model import Dataflow, input_ports, read_model  # noqa: PLC0415
 
     flow = Dataflow(read_model(path))
     related = SizeTerms(flow, input_ports(flow.model.graph)).related()
     sums = {name: parts for name, parts in related.items() if name not in model.sums}
-    if not 0 < len(sums) <= _MOST_NAMED or (then := left_with(sums)) >= left:
-        return ""
+    if not 0 < len(sums) <= _MOST_NAMED or (then := trial(sums)).left >= left:
+        return None
     for name in [*sums]:
         fewer = {other: parts for other, parts in sums.items() if other != name}
-        if fewer and left_with(fewer) <= then:
-            sums = fewer
+        if fewer and (again := trial(fewer)).left <= then.left:
+            sums, then = fewer, again
     options = " ".join(f"--shape {name}={'+'.join(map(str, p))}" for name, p in sums.items())
     said = " and ".join(f"{name} is always {' + '.join(map(str, p))}" for name, p in sums.items())
-    return f"{then:,} nodes instead of {left:,} are {word} if {said}: {options}"
+    return f"{then.left:,} nodes instead of {left:,} are {word} if {said}: {options}", then
 
 
 # Rules that hold for later opsets alone.
@@ -309,7 +357,7 @@ def _prepare(model: Model, rules: Iterable[Rule]) -> Model | None:
 
 def _preparing(model: Model, rules: Iterable[Rule]) -> list[RewriteRule]:
     """Return the rules of ``prepare``; none if one is among *rules*."""
-    prepare, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
+    prepare = _shipped(["prepare"], model)
     names = {rule.qualified_name for rule in rules}
     return [] if any(rule.qualified_name in names for rule in prepare) else prepare
 
@@ -323,6 +371,61 @@ def _rewritten(model: Model, rules: Sequence[RewriteRule]) -> Mapping[str, int]:
 
 def _count(model: Model) -> int:
     return sum(node.op_type != "Constant" for graph in model.graphs() for node in graph)
+
+
+# What other catalogues would make of a model first.
+
+
+_FUSING = ("prepare", "fuse")
+"""The catalogues that make operators of a later standard, in the order to be given."""
+
+
+def _on_fusing(path: Path, model: Model, selection: Selection) -> str:
+    """Name rules that would match if operators were made first that the model has written out."""
+    there = {(node.domain, node.op_type) for graph in model.graphs() for node in graph}
+    waiting = {
+        rule.qualified_name: 0
+        for rule in selection.rules
+        if isinstance(rule, PatternRule)
+        and any(type(o) is frozenset and not o & there for o in rule.matcher.program.root.required)
+    }
+    inside, total = _covered(selection)
+    if not waiting or total < _SOME_MORE * inside:
+        return ""
+
+    def tried(names: Sequence[str], opset: int | None) -> tuple[dict[str, int], int]:
+        """Count what the rules that wait match in the end, and say which opset that took."""
+        again = assuming(load_model(path, opset=opset), model.sums)
+        fusing = _shipped(names, again)
+        applied = _rewritten(again, fusing)
+        counts = select_matches(as_written(again), selection.rules).counts
+        used = [rule.opsets[0] or 0 for rule in fusing if applied[rule.qualified_name]]
+        return {rule: counts[rule] for rule in waiting if counts[rule]}, max(used, default=0)
+
+    version, opset = model.opset_imports.get("", 0), None
+    latest = max(rule.opsets[0] or 0 for rule in _shipped(_FUSING, model))
+    if latest > version > 0:
+        with suppress(DplError):  # there are models that cannot be raised
+            needed = tried(_FUSING, latest)[1]
+            opset = needed if needed > version else None
+    matched, _ = tried(_FUSING, opset)
+    if not matched:
+        return ""
+    if opset and tried(_FUSING, None)[0] == matched:
+        opset = None
+    if tried(_FUSING[:1], opset)[0] == matched:
+        return ""  # what prepare alone is worth is said above
+    names = _FUSING[1:] if tried(_FUSING[1:], opset)[0] == matched else _FUSING
+    command = "dpl rewrite" + "".join(f" -p {name}" for name in names)
+    command += f" --opset {opset}" if opset else ""
+    which = "1 rule matches" if len(matched) == 1 else f"{len(matched):,} rules match"
+    return f"{which} after fusing ({_listed(matched)}): {command} comes first"
+
+
+def _shipped(names: Sequence[str], model: Model) -> list[RewriteRule]:
+    """Return the rules of catalogues that dpl ships."""
+    paths = tuple(str(shipped_catalog(name)) for name in names)
+    return load_rewrites(RuleSettings(patterns=paths), model)[0]
 
 
 # What another policy would make of matches that others read from.

@@ -21,9 +21,9 @@ from dplcli.analysis.pairing import find_differences
 from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.sketch import NoInstanceError
 from dplcli.dpl.conditions import Condition
-from dplcli.dpl.pattern import CallPattern, ConstantPattern
+from dplcli.dpl.pattern import CallPattern, ConstantPattern, all_parts
 from dplcli.dpl.rule import Example
-from dplcli.dpl.text import all_parts, bound_names, captures_of
+from dplcli.dpl.text import bound_names, captures_of
 from dplcli.errors import DplError, counted
 from dplcli.files import temporary_folder
 from dplcli.ir.model import RULE_KEY

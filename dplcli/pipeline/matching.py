@@ -46,12 +46,17 @@ def match(model_path: Path, settings: MatchSettings) -> MatchOutcome:
     model, tried = _read(model_path, settings)
     expected = parse_expectations(settings.expect, tried)
     selection = select_matches(model, tried)
-    outcome = MatchOutcome(
-        label=model_path.name, rules=tuple(tried), selection=selection, notes=tuple(model.notes)
-    )
+    hints: tuple[str, ...] = ()
     if settings.hints:
-        said = hints_on_matches(model_path, model, selection)
-        outcome = replace(outcome, hints=said)
+        hints, refused = hints_on_matches(model_path, model, selection)
+        selection = replace(selection, refused=[*refused])
+    outcome = MatchOutcome(
+        label=model_path.name,
+        rules=tuple(tried),
+        selection=selection,
+        notes=tuple(model.notes),
+        hints=hints,
+    )
     return replace(outcome, expected=judge_expectations(expected, outcome.counts))
 
 

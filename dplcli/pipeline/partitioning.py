@@ -397,6 +397,10 @@ def _outline_matches(  # noqa: PLR0913, PLR0917  # what is outlined, and what is
     before, is_sorted = model.graph.computing_count, is_modified(model)
     job.say("matching")
     chosen = select_matches(model, rules)
+    hints: tuple[str, ...] = ()
+    if settings.hints and model.path is not None and not light and not left:
+        said = hints_on_matches(model.path, model, chosen, is_prepared=settings.prepare)
+        hints, chosen = said.hints, replace(chosen, refused=[*said.refused])
     matches, refused = [], list(chosen.refused)
     for match in chosen.matches:
         key = _step(match).key
@@ -407,9 +411,6 @@ def _outline_matches(  # noqa: PLR0913, PLR0917  # what is outlined, and what is
         else:
             matches.append(match)
     selection = replace(chosen, matches=matches, refused=refused)
-    hints: tuple[str, ...] = ()
-    if settings.hints and model.path is not None and not light and not left:
-        hints = hints_on_matches(model.path, model, chosen, is_prepared=settings.prepare)
     job.say("measuring")
     sizes = given_sizes(model, job.verification)
     measuring = Measuring(model, fates(model, selection), sizes, can_wait=settings.verify)

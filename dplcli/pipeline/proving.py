@@ -22,10 +22,9 @@ import numpy as np
 from dplcli.analysis.numbering import same_structure
 from dplcli.catalog.lint import Problem
 from dplcli.catalog.sketch import Instance, NoInstanceError, sketches
-from dplcli.dpl.pattern import CallPattern, OpName, TypedPattern
+from dplcli.dpl.pattern import CallPattern, OpName, TypedPattern, all_parts
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import PatternRule
-from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted, some_of
 from dplcli.files import temporary_folder
 from dplcli.ir.model import called_function

@@ -308,7 +308,7 @@ def rewrite(
         done = Rewriting({**outcome.counts}, outcome.rounds, outcome.refused, outcome.applications)
         before, after = outcome.nodes
         said = hints_on_rewrite(model_path, job.load, job.rules, done, (after, before))
-        outcome = replace(outcome, hints=said)
+        outcome = replace(outcome, hints=said.hints, refused=said.refused)
     return outcome
 
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from dplcli.dpl.pattern import CallPattern
-from dplcli.dpl.text import all_parts
+from dplcli.dpl.pattern import CallPattern, all_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -324,7 +324,7 @@ def _interface(function: FunctionContract) -> Part:
         table.add_row("  input", str(number), port.name, _type(port), told)
     for attribute in function.attributes:
         given = attribute.kind if attribute.is_given else f"{attribute.kind}, optional"
-        reader = f"{function.body[attribute.node].op_type}.{attribute.reads}"
+        reader = function.reader_of(attribute)
         default = f"default {json.dumps(attribute.default, ensure_ascii=False)}"
         values = _some(attribute) or ("" if attribute.default is None else default)
         known = f"{reader}: {values}" if values else reader
@@ -510,7 +510,7 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
     if item.verdict == "inside" and match is not None:
         return f"is inside the match at {match.root.op_type} {match.root.label!r}"
     if item.verdict == "taken" and match is not None:
-        other = match.rule.qualified_name
+        other = match.rule.qualified_name + match.rule.outranking(item.rule)
         return f"fits, but belongs to the match of {other} at {match.root.label!r}"
     if item.rejection is not None:
         return f"fits, and is refused by {item.rejection.stage}: {_with_values(item.rejection)}"

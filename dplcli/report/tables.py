@@ -252,15 +252,15 @@ def rule_table(  # noqa: PLR0913  # what was done, and what of it is shown
         functions: How many functions were written, by rule; None if none were to be written.
         counted: The heading of the counts.
         hidden: Refused rules that get no row.
-        is_brief: Whether only the rules that did most are shown.
+        is_brief: Whether only the rules that did most are shown, and those that were refused.
     """
     refused: dict[str, list[Rejection]] = {}
     for item in rejections:
         if item.rule.qualified_name not in hidden:
             refused.setdefault(item.rule.qualified_name, []).append(item)
     active = [rule for rule, count in counts.items() if count or rule in refused]
-    by_use = sorted(active, key=lambda rule: (-counts[rule], -len(refused.get(rule, []))))
-    shown = set(by_use[:_MOST_RULES] if is_brief else active)
+    by_use = sorted(active, key=lambda rule: -counts[rule])
+    shown = {*(by_use[:_MOST_RULES] if is_brief else active), *(refused.keys() & active)}
     columns = [counted, *(["functions"] if functions is not None else []), "refused"]
     reasons = ["most frequent reason"] if shown & refused.keys() else []
     titles = ("rule", *columns, *reasons)
@@ -272,13 +272,13 @@ def rule_table(  # noqa: PLR0913  # what was done, and what of it is shown
             reason = [main_reason(of_rule)] if reasons else []
             table.add_row(rule, str(counts[rule]), *written, str(len(of_rule)), *reason)
     plural, singular = ("match", "matches") if counted == "matches" else ("apply", "applies")
-    used = sum(counts[rule] > 0 for rule in by_use[_MOST_RULES:]) if is_brief else 0
+    used = sum(rule not in shown for rule in active)
     more = f"rules {plural}" if used > 1 else f"rule {singular}"
     lines = [f"{used} more {more} (--verbose shows them)."] if used else []
     silent = len(counts) - len(shown) - used
     if silent:
-        unseen = len(hidden) + len(active) - len(shown) - used
-        lines.append(_say_silent(silent, is_all=not shown, verb=(plural, singular), hidden=unseen))
+        verb = plural, singular
+        lines.append(_say_silent(silent, is_all=not shown, verb=verb, hidden=len(hidden)))
     if not shown:
         return Text(" ".join(lines))
     return Group(table, *([Text(" ".join(lines), style="dim")] if lines else []))

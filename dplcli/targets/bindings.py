@@ -238,7 +238,7 @@ def _port_note(port: PortContract) -> str:
 
 
 def _attribute_note(attribute: AttributeContract, function: FunctionContract) -> str:
-    note = f"{function.body[attribute.node].op_type}.{attribute.reads}"
+    note = function.reader_of(attribute)
     if attribute.distinct == 1:
         return f"{note}, always {_text(attribute.values[0])}"
     if attribute.default is not None:

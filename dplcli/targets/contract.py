@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from dplcli.dpl import pattern as patterns
-from dplcli.dpl.text import all_parts
+from dplcli.dpl.pattern import all_parts
 from dplcli.errors import counted
 from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
@@ -112,7 +112,7 @@ class AttributeContract:
     Attributes:
         name: Name under which the function declares it.
         kind: ``int``, ``floats``, …, as ONNX calls it.
-        node: Number of the body's node that reads it.
+        node: Number of the body's node that reads it; -1 if none does, and the rule computes it.
         reads: As which of its attributes.
         is_given: Whether every call gives it.
         values: The values given, each once, in order of appearance; at most sixteen.
@@ -214,6 +214,12 @@ class FunctionContract:
     def named_opsets(self) -> Mapping[str, int]:
         """The opsets that its body is written in; the standard one is ``ai.onnx``."""
         return {domain or "ai.onnx": number for domain, number in self.opsets.items()}
+
+    def reader_of(self, attribute: AttributeContract) -> str:
+        """``Conv.strides``, or who computes what no node reads."""
+        if attribute.node < 0:
+            return "computed by the rule"
+        return f"{self.body[attribute.node].op_type}.{attribute.reads}"
 
     @property
     def origin(self) -> str:
@@ -354,7 +360,7 @@ def _attributes(function: Function, calls: Sequence[Node]) -> Iterable[Attribute
         given = [call.attributes.get(name) for call in calls]
         values = dict.fromkeys(plain(attribute) for attribute in given if attribute is not None)
         told = (tuple(values)[:_MOST_VALUES], len(values))
-        reader = readers.get(name, ("", 0, name))
+        reader = readers.get(name, (next((a.kind for a in given if a is not None), ""), -1, name))
         yield AttributeContract(name, *reader, *told, is_given=None not in given)
 
 
@@ -529,7 +535,8 @@ def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
     for part in all_parts(rule.pattern):
         match part:
             case patterns.RepeatPattern():
-                yield f"{part.link.op.alternatives(repr)} may be repeated"
+                what = repr(part.step) if part.link is None else part.link.op.alternatives(repr)
+                yield f"{what} may be repeated"
             case patterns.DominatorPattern():
                 yield "the region may have further operators"
             case patterns.CallPattern():
@@ -600,7 +607,9 @@ def _possible_attributes(
 ) -> Iterable[AttributeContract]:
     """List every attribute that the operators of the body can have, under unique names."""
     fixed = _fixed_attributes(rule.pattern)
-    taken: set[str] = set()
+    taken = set(rule.computed)
+    for name in rule.computed:
+        yield AttributeContract(name, call.attributes[name].kind, -1, name)
     for number, node in enumerate(function.body):
         schema = None if node.op_type == "Constant" else schema_of(node)  # it is given none
         if schema is None:

@@ -61,6 +61,16 @@ def test_defaults() -> None:
     )
 
 
+def test_priorities() -> None:
+    """A rule has the priority of its file unless it has its own, also 0."""
+    more = (
+        "  - {name: a, pattern: Neg(x), priority: 0}\n  - {name: b, pattern: Abs(x), priority: 9}"
+    )
+    text = ONE.replace("target: t", "target: t\npriority: 3") + more
+    assert [rule.priority for rule in catalog_rules(text)] == [3, 0, 9]
+    assert catalog_rules(ONE)[0].priority == 0
+
+
 def test_listed_order_is_kept() -> None:
     """Rules come in the order of the file, and of the files."""
     names = [rule.name for rule in catalog_rules(ONE + "  - {name: a, pattern: Neg(x)}\n")]

@@ -106,13 +106,14 @@ def test_references_are_replaced_in_every_text(tmp_path: Path) -> None:
     catalog = read(
         tmp_path,
         """\
-        - for_each: [{op: Relu, policy: embed, since: 13}]
+        - for_each: [{op: Relu, policy: embed, since: 13, first: -2}]
           name: r
           doc: $${op} $op {op} ${op}
           pattern: ${op}(x)
           constants: ${policy}
           escape: duplicate
           opsets: ["${since}", 20]
+          priority: ${first}
           attrs: {kind: "a ${op}"}
           examples: [{before: "${op}", after: "${op} after"}]
         rewrites:
@@ -127,6 +128,7 @@ def test_references_are_replaced_in_every_text(tmp_path: Path) -> None:
     assert rule.doc == "${op} $op {op} Relu"
     assert rule.constants == "embed"
     assert rule.opsets == (13, 20)
+    assert rule.priority == -2
     assert rule.metadata == {"kind": "a Relu"}
     assert (rule.examples[0].before, rule.examples[0].after) == ("Relu", "Relu after")
     assert [other.becomes for other in catalog.rewrites] == ["Relu(x)", "Abs(x)"]

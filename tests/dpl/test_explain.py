@@ -37,6 +37,13 @@ def traced(pattern: str, text: str) -> MatchTrace:
             "the input 'b'",
         ),
         ("Relu(repeat(Neg, Exp(x)))", CASTS, "Exp", "Exp", "Abs 'r'"),
+        (
+            "Relu(repeat(Neg(Neg(_)), x, min=2))",
+            CASTS,
+            "Neg",
+            "Neg, in step 2 of a chain of 2 or more",
+            "Abs 'r'",
+        ),
     ],
 )
 def test_the_node_of_a_chain_is_named(
@@ -55,6 +62,7 @@ def test_the_node_of_a_chain_is_named(
     [
         ("Relu(repeat(Neg, x, min=3))", 3, 4),
         ("Relu(repeat(Neg, Exp(x)))", 3, 4),
+        ("Relu(repeat(Neg(Neg(_)), x, min=2))", 3, 5),
         ("Relu(Exp(repeat(Neg, x, min=2)))", 1, 4),
     ],
 )
@@ -89,6 +97,7 @@ def test_the_facts_of_a_condition_are_told(pattern: str, condition: str, facts: 
         ("Relu(repeat(Neg, x))", "a chain of 2 nodes"),
         ("Relu(repeat(Neg, x, max=1))", "a chain of 1 node"),
         ("Relu(repeat(Neg, Exp(x)))", "a chain of 2 nodes"),
+        ("Relu(repeat(Neg(Neg(_)), x))", "a chain of 1 step"),
     ],
 )
 def test_what_a_chain_has_matched_is_counted(pattern: str, links: str) -> None:

@@ -241,6 +241,22 @@ class Reference:
                         left = replace(step, claimed=more.claimed)
                         yield from self.chain(term, key, first, left, count + 1)
 
+    def _steps(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
+        yield from self.steps(term, key, value, env, 0)
+
+    def steps(self, term: Term, key: Key, value: str, env: Env, count: int) -> Iterator[Env]:
+        """Match the rest of a chain that has *count* steps so far."""
+        _, step, base, least, most = term
+        if count >= cast("int", least):
+            yield from self.solve(cast("Term", base), (*key, "base"), value, env)
+        if count >= cast("int", most):
+            return
+        for more in self.solve(cast("Term", step), (*key, count), value, replace(env, pending=())):
+            if self.holds(more):
+                # what a step binds means nothing outside it
+                left, above = replace(env, claimed=more.claimed), str(more.values["hole"])
+                yield from self.steps(term, key, above, left, count + 1)
+
     def _region(self, term: Term, key: Key, value: str, env: Env) -> Iterator[Env]:
         _, parent, path, child = (cast("Term", part) for part in term)
         bottom = self.graph.producer(self.graph.origin(value))
@@ -663,6 +679,61 @@ SMALL = {
     "also if the chain ends as soon as it can or is in another": (
         "repeat(Mul, Neg(x), repeat(Add, Abs(_), h, max=1), min=1, max=1)",
         f"{AB} {{ n = Neg (a) t = Abs (a) r = Add (t, b) o = Mul (n, r) }}",
+        {"o: x=a"},
+    ),
+    "a step of two nodes": (
+        "Neg(repeat(Relu(Mul(_, w)), x, min=2))",
+        f"{AB} {{ m = Mul (a, b) r = Relu (m) n = Mul (a, r) s = Relu (n) o = Neg (s) }}",
+        {"o: x=a", "o: x=b"},
+    ),
+    "a step that is half there is none": (
+        "repeat(Relu(Mul(_, w)), x, min=2)",
+        f"{AB} {{ m = Mul (a, b) n = Mul (m, b) o = Relu (n) }}",
+        set(),
+    ),
+    "a chain of steps may be of none, and is as short as max says": (
+        "Neg(repeat(Relu(Abs(_)), x, max=1))",
+        f"{AB} {{ m = Abs (a) r = Relu (m) n = Abs (r) s = Relu (n) o = Neg (s) }}",
+        {"o: x=s", "o: x=r"},
+    ),
+    "a step that goes round itself": (
+        "repeat(Add(Relu(Mul(h, w)), h), h=Neg(x), min=2)",
+        f"""{AB} {{ n = Neg (a) m = Mul (b, n) r = Relu (m) s = Add (n, r)
+            p = Mul (s, a) q = Relu (p) o = Add (q, s) }}""",
+        {"o: x=a"},
+    ),
+    "and one that goes round another": (
+        "repeat(Add(Relu(Mul(h, w)), h), h=Neg(x), min=2)",
+        f"""{AB} {{ n = Neg (a) m = Mul (b, n) r = Relu (m) s = Add (n, r)
+            p = Mul (s, a) q = Relu (p) o = Add (q, n) }}""",
+        set(),
+    ),
+    "a line may stand in a step, and is one node in each": (
+        "m = Mul(h, w)\nrepeat(Sub(m, Tanh(m)), h=Neg(x), min=2)",
+        f"""{AB} {{ n = Neg (a) m = Mul (n, b) t = Tanh (m) s = Sub (m, t)
+            p = Mul (a, s) q = Tanh (p) o = Sub (p, q) }}""",
+        {"o: x=a"},
+    ),
+    "copies stand between steps, and before what is read again": (
+        "repeat(Add(Relu(h), h), h=Neg(x), min=2)",
+        f"""{AB} {{ n = Neg (a) r = Relu (n) s = Add (n, r) i = Identity (s) j = Identity (i)
+            q = Relu (j) o = Add (q, s) }}""",
+        {"o: x=a"},
+    ),
+    "a step with alternatives, of which one does not go on": (
+        "repeat(Relu(Abs(_) | w), x, min=1)",
+        f"{AB} {{ m = Abs (a) r = Relu (m) o = Relu (b) }}",
+        {"r: x=a"},
+    ),
+    "a step with any number of inputs": (
+        "repeat(Concat, Neg(x), *more, min=2)",
+        f"{AB} {{ n = Neg (a) c = Concat <axis = 0> (n) o = Concat <axis = 0> (c, a, b) }}",
+        {"o: x=a"},
+    ),
+    "chains in the steps of a chain": (
+        "repeat(Neg(repeat(Relu(Abs(_)), Tanh(h), min=1)), h=x, min=2)",
+        f"""{AB} {{ t = Tanh (a) m = Abs (t) r = Relu (m) n = Neg (r) u = Tanh (n) v = Abs (u)
+            w = Relu (v) y = Abs (w) z = Relu (y) o = Neg (z) }}""",
         {"o: x=a"},
     ),
     "an omitted input stays in its place where operands commute": (

@@ -67,6 +67,9 @@ def test_foreign_domains() -> None:
     check_match("ai.onnx.Relu(x)", f"{AB} {{ o = Relu (a) }}", {"o": "x=a"})
 
 
+STEPS = "a step of several nodes: repeat(Relu(Conv(_, w)), x), or repeat(Add(Relu(h), h), h=x)"
+
+
 @pytest.mark.parametrize(
     ("text", "line", "column", "hint"),
     [
@@ -74,8 +77,10 @@ def test_foreign_domains() -> None:
         ("Add(x, Sigmod(y))", 1, 7, "did you mean 'Sigmoid'?"),
         ("c = Conv(x, w)\nRelu(conv(c))", 2, 5, "did you mean 'Conv'?"),
         ("optional(Rleu)(x)", 1, 9, "did you mean 'Relu'?"),
-        ("s = Relu(x)\nrepeat(s, y)", 2, 7, "repeat(Relu, x) is a chain of such nodes"),
-        ("repeat(Cast(x), y)", 1, 7, "repeat(Cast, x) is a chain of such nodes"),
+        ("s = Relu(x)\nrepeat(s, y)", 2, 7, STEPS),
+        ("repeat(Cast(x), y)", 1, 7, STEPS),
+        ("repeat(Add(_, Relu(_)), y)", 1, 7, STEPS),
+        ("repeat(Add(h, Relu(h)), g=y)", 1, 7, STEPS),
         ("Add(x, FusedMatMul(y, z))", 1, 7, "write com.microsoft.FusedMatMul(…)"),
         ("LinearRegressor(x)", 1, 0, "write ai.onnx.ml.LinearRegressor(…)"),
         ('Relu(x.has_dtype("float"))', 1, 5, "did you mean 'float32'?"),

@@ -46,6 +46,7 @@ CALL = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
     <domain: "local", opset_import: ["" : 17]> f (u) => (v) { v = BODY (u) }"""
 
 x, y, z = wildcard("x"), wildcard("y"), wildcard("z")
+h, twice = wildcard("h"), wildcard()
 w, b = is_const("w"), is_const("b")
 any_ = wildcard()
 
@@ -391,6 +392,20 @@ TERMS = {
         f"{K} {{ n = Neg (a) o = LeakyRelu <alpha = 0.5> (n) }}",
         "x=a",
         f"{K} {{ n = Neg (a) o = LeakyRelu (n) }}",
+    ),
+    "repeat steps": Term(
+        "Neg(repeat(Tanh(Abs(_)), x, min=2))",
+        -repeat(is_op("Tanh")(is_op("Abs")(wildcard())), x, min=2),
+        f"{AB} {{ p = Abs (a) q = Tanh (p) r = Abs (q) s = Tanh (r) o = Neg (s) }}",
+        "x=a",
+        f"{AB} {{ p = Abs (a) r = Abs (p) s = Tanh (r) o = Neg (s) }}",
+    ),
+    "repeat steps by name": Term(
+        "repeat(Sub(Tanh(h), h), h=-x, min=1)",
+        repeat(is_op("Sub")(is_op("Tanh")(h), h), h=-x, min=1),
+        f"{AB} {{ n = Neg (a) t = Tanh (n) o = Sub (t, n) }}",
+        "x=a",
+        f"{AB} {{ n = Neg (a) t = Tanh (n) o = Sub (t, a) }}",
     ),
     "dtype": Term(
         'Neg(x.has_dtype("float16", "float32"))',
@@ -1050,6 +1065,12 @@ def test_place_of_an_error_after_odd_characters(odd: str) -> None:
         repeat(is_op("Relu") | is_op("Neg"), x | y, max=0),
         repeat(is_op("LeakyRelu"), x, alpha=0.5),
         repeat(is_op("Concat"), x, y, ...),
+        repeat(is_op("Concat")(wildcard(), y, x)),
+        repeat(is_op("Add")(relu(y), twice), x, min=1),
+        repeat(is_op("Add")(relu(twice), twice), x & relu(y), min=1),
+        repeat((relu(wildcard()) & -y).named("step"), x),
+        repeat(is_op("Add")(h, h), h=x | y, max=3),
+        repeat(relu(-repeat("Tanh", wildcard())), x),
         is_op("Split")(x)[0],
         is_op("Neg")(is_op("Split")(x).outputs("", "", "t")[2]),
         outputs(*is_op("Split")(x).outputs("s", "t")),

@@ -627,7 +627,10 @@ def test_the_same_in_python() -> None:
         ("Concat(*Relu(x))", "only a name can take several inputs"),
         ("Concat(*Relu)", "'Relu' has a meaning already"),
         ("*x", "is not a pattern"),
-        ("repeat(Concat, x, *more)", "a node of a chain takes no"),
+        ("repeat(optional(Relu)(_), x)", "may be no node"),
+        ("repeat(Add(~h, Relu(_)), h=x)", "no value is h"),
+        ("repeat(Relu(_), x, y)", "a chain of steps ends in one value"),
+        ("repeat(Relu(_), x, h=y)", "a chain of steps ends in one value"),
         ("y = Relu(x)\nConcat(*y)", "'y' has a meaning already"),
     ],
 )

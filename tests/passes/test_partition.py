@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from tests.helpers import (
+    check_outcome,
     check_partition,
     model_from_text,
     partitioned,
@@ -263,6 +264,63 @@ dnnl.add_relu (x, y) => (relu_1_out) {
     (entry,) = result.graph.node[0].metadata_props
     assert entry.key == "dpl.nodes"
     assert json.loads(entry.value) == [["Add", "first", ["m"]], ["Relu", "", ["o"]]]
+
+
+ATTRS = """
+dpl: 1
+target: t
+patterns:
+  - name: r
+    pattern: |
+      c = Conv(x, w, strides=s)
+      Mul(LeakyRelu(c), const(k))
+    constants: lift
+    attrs:
+      layout: NCHW
+      groups: = c.attrs.group
+      strides: = s
+      alpha: = k.value * 2
+      n: = w.shape[0]
+"""
+CONVS = """g (float[1,4,8,8] a, float[4,4,1,1] w, float[4,2,1,1] v) => (float[1,4,8,8] o)
+    <float k = {0.5}, float l = {2.0}> {
+    c = Conv (a, w) r = LeakyRelu <alpha = 0.3> (c) n = Mul (r, k)
+    d = Conv <group = 2, strides = [1, 1]> (n, v) q = LeakyRelu (d) o = Mul (l, q) }"""
+
+
+def test_attributes_of_a_call_are_computed() -> None:
+    """What a rule computes of a match is given at its call, before the attributes of operators."""
+    result = check_outcome(ATTRS, CONVS)
+
+    (function,) = result.functions
+    given = [
+        {each.name: onnx.helper.get_attribute_value(each) for each in call.attribute}
+        for call in result.graph.node
+    ]
+    computed = [(each["groups"], each["strides"], each["alpha"], each["n"]) for each in given]
+    assert computed == [(1, [1, 1], 1.0, 4), (2, [1, 1], 4.0, 4)]
+    assert list(function.attribute)[:4] == ["groups", "strides", "alpha", "n"]
+    assert [each["alpha_1"] for each in given] == pytest.approx([0.3, 0.01])
+    assert {"groups", "layout"} & {item.key for item in function.metadata_props} == {"layout"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("= x.shape", "the attribute 'a' cannot be ('N', 2)"),
+        ("= x.shape[0]", "the attribute 'a' cannot be 'N'"),
+        ("= x.shape[1:] + y.shape[:1]", "the attribute 'a' cannot be (2, 'N')"),
+        ("= y.value", "attrs: a is not known: 'b' is not a constant"),
+        ("= x.shape[2]", "attrs: a cannot be evaluated: an item is asked for that there is not"),
+    ],
+)
+def test_a_match_whose_attributes_are_not_known_is_refused(text: str, reason: str) -> None:
+    """With what is not known, and the model stays as it was."""
+    check_partition(
+        rule("Sub(x, y)", metadata={"a": text}),
+        "g (float[N, 2] a, float[N, 2] b) => (float[N, 2] o) { o = Sub (a, b) }",
+        refused=[f"r at o: where: {reason}"],
+    )
 
 
 def test_a_rule_cannot_forge_the_partitions_own_metadata() -> None:

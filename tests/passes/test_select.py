@@ -43,6 +43,27 @@ def test_an_earlier_rule_wins_though_it_is_smaller() -> None:
 
 
 @pytest.mark.parametrize(
+    ("priorities", "match", "refusal"),
+    [
+        ((0, 0), "small: s", "large at o: overlap: 's' is in another match, of t.small"),
+        ((-1, 0), "large: r, s, o", ""),
+        ((7, 8), "large: r, s, o", ""),
+        ((8, 7), "small: s", "whose priority is 8"),
+    ],
+)
+def test_a_higher_priority_comes_before_the_listed_order(
+    priorities: tuple[int, int], match: str, refusal: str
+) -> None:
+    """Rules of one priority go in the listed order; a refusal names a priority that decided."""
+    small = rule("Sigmoid(x)", name="small", priority=priorities[0])
+    large = rule("Neg(Sigmoid(Relu(x)))", name="large", priority=priorities[1])
+    selection = selected([small, large], CHAIN)
+    assert taken(selection) == [match]
+    assert [item.name for item in selection.rules] == ["small", "large"]
+    assert [refusal in text for text in describe_refusals(selection)] == [True] * bool(refusal)
+
+
+@pytest.mark.parametrize(
     ("length", "expected"), [(4, ["r: v3, v4", "r: v1, v2"]), (3, ["r: v2, v3"])]
 )
 def test_outermost_first(length: int, expected: list[str]) -> None:

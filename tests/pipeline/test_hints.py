@@ -68,6 +68,58 @@ def matched(path: Path, *patterns: str) -> tuple[str, ...]:
     return pipeline.match(path, MatchSettings(patterns=patterns, hints=True)).hints
 
 
+# Sizes that nothing proves to be sums of others.
+
+SIZES = """g (float[p] a, float[n] b, float[t] m, float[1] k) => (float[u] o, float[v] q) {
+    c = Concat <axis = 0> (a, b) o = Add (c, m) q = Add (c, k) }"""
+EQUAL = """
+dpl: 1
+target: t
+patterns: [{name: same, pattern: "Add(x, y)", where: ["dims(x) == dims(y)"]}]
+"""
+
+
+def test_a_refusal_says_which_sizes_would_mend_it(tmp_path: Path) -> None:
+    """Where trying them does, and no hint says it again; elsewhere the refusal is what it was."""
+    settings = MatchSettings(patterns=(catalogue(tmp_path, EQUAL),), hints=True)
+    outcome = pipeline.match(saved(tmp_path, SIZES), settings)
+
+    unproved = "'dims(x) == dims(y)' is not proved to hold"
+    mend = "2 nodes instead of 3 are unmatched if t is always p + n: --shape t=p+n"
+    reasons = {item.root.outputs[0].name: item.reason for item in outcome.refused}  # type: ignore[union-attr]  # it has one
+    assert reasons == {"q": unproved, "o": f"{unproved}; {mend}"}
+    assert not any("--shape" in hint for hint in outcome.hints)
+
+
+# Operators that are to be made first.
+
+FUSED = """
+dpl: 1
+target: t
+patterns:
+  - {name: gelu, pattern: Gelu(x)}
+  - {name: dot, pattern: "MatMul(x, y)"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "hint"),
+    [
+        (GELU, 13, "1 rule matches after fusing (t.gelu once): dpl rewrite -p fuse --opset 20"),
+        (GELU, 20, "1 rule matches after fusing (t.gelu once): dpl rewrite -p fuse"),
+        (GELU.replace("{0.5}", "{0.25}"), 20, ""),
+        (PLAIN, 20, ""),
+    ],
+)
+def test_what_matches_after_fusing_is_told(
+    tmp_path: Path, text: str, opset: int, hint: str
+) -> None:
+    """With the command that was tried; nothing, where no rule makes what is waited for."""
+    hints = matched(saved(tmp_path, text, opset), catalogue(tmp_path, FUSED))
+
+    assert [each for each in hints if "fusing" in each] == ([f"{hint} comes first"] if hint else [])
+
+
 # A later opset.
 
 
