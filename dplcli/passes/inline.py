@@ -720,91 +720,33 @@ def _same_attributes(first: Mapping[str, Attribute], second: Mapping[str, Attrib
 # Bring nodes that were put back into the order in which they were.
 
 
-class _Positions:
-    """Works out where each node was before the calls took the place of some.
-
-    From the last node to the first, each takes the highest place that is still free. A call also
-    takes the places of the other nodes that it stands for; its record gives them relative to the
-    last one.
+def places_before(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[str, int]:
+    """Return the places that nodes had before the calls took those of some, by first outputs.
 
     Args:
         graph: The graph with its calls.
         records: What the calls of one partition say, chosen or not.
     """
-
-    def __init__(self, graph: Graph, records: Mapping[Node, CallRecord]) -> None:
-        self.nodes = list(graph)
-        self.records = records
-        self.places: dict[str, int] = {}
-        self.occupied: set[int] = set()
-        self.present = {
-            output.name for node in self.nodes if node not in records for output in node.made
-        }
-        moved = {name for record in records.values() for name in record.moved}
-        self.waiting: dict[str, Node] = {}
-        for node in self.nodes:
-            self.waiting.update(dict.fromkeys(self._names(node) & moved, node))
-        inner = sum(len(record.entries) + len(record.constants) for record in records.values())
-        self.free = len(self.nodes) + inner
-
-    def work_out(self) -> dict[str, int]:
-        """Return places by the names of what is made there."""
-        later = set(self.waiting.values())
-        for node in reversed(self.nodes):
-            if node not in later:
-                self._place(node)
-        for node in reversed(self.nodes):
-            if node in later and not self._names(node) & self.places.keys():
-                self._place(node)
-        return self.places
-
-    def _names(self, node: Node) -> set[str]:
-        """Name what *node* makes, or the last node that it stands for."""
-        record = self.records.get(node)
-        if record is not None:
-            return set(record.entries[record.last].outputs) - {""}
-        return {output.name for output in node.made}
-
-    def _place(self, node: Node) -> None:
-        pending = [(node, self.free)]
+    before: dict[str, list[str]] = {}
+    moved: set[str] = set()
+    last_of: dict[Node, str] = {}
+    for node, record in records.items():
+        names = [entry.first_output for entry in record.entries]
+        behind = {**dict(zip(names, [*names[1:], ""], strict=True)), **record.behind}
+        last_of[node] = next((name for name in names if not behind[name]), names[-1])
+        for name, following in behind.items():
+            if name and following and name not in moved:
+                moved.add(name)
+                before.setdefault(following, []).append(name)
+    order: list[str] = []
+    for node in reversed(graph):
+        name = last_of.get(node, node.first_output)
+        pending = [] if name in moved else [name]
         while pending:
-            current, wanted = pending.pop()
-            last = self._highest(wanted)
-            self._occupy(last, self._names(current))
-            record = self.records.get(current)
-            if record is None:
-                continue
-            for number, entry in sorted(
-                enumerate(record.entries), key=lambda item: record.offset(item[0])
-            )[1:]:
-                names = set(entry.outputs) - {""}
-                if not names & self.present:
-                    self._occupy_near(last - record.offset(number), names)
-            for name, constant in record.constants.items():
-                if constant.at is not None and name not in self.present:
-                    self._occupy_near(last - constant.at, {name})
-            pending += [
-                (self.waiting[name], last - offset)
-                for name, offset in record.moved.items()
-                if name in self.waiting and name not in self.places
-            ]
-
-    def _occupy_near(self, place: int, names: Collection[str]) -> None:
-        if not any(name in self.places for name in names):
-            self._occupy(self._highest(place), names)
-
-    def _occupy(self, place: int, names: Collection[str]) -> None:
-        self.occupied.add(place)
-        for name in names:
-            self.places.setdefault(name, place)
-
-    def _highest(self, place: int) -> int:
-        """Return the highest free place that is not above *place*."""
-        while place in self.occupied:
-            place -= 1
-        if place == self.free:
-            self.free -= 1
-        return place
+            name = pending.pop()
+            order.append(name)
+            pending += before.pop(name, ())
+    return {name: place for place, name in enumerate(reversed(order))}
 
 
 def arrange(graph: Graph, places: Mapping[str, int]) -> None:
@@ -954,8 +896,8 @@ class _Worker:
         batch = [node for node in chosen if _run_of(records.get(node)) == latest]
         of_run = {node: record for node, record in records.items() if record.run == latest}
         # if no record says where anything was, everything may stay where it is
-        is_told = any(record.has_places for record in of_run.values())
-        places = _Positions(graph, of_run).work_out() if is_told else {}
+        is_told = any(record.behind for record in of_run.values())
+        places = places_before(graph, of_run) if is_told else {}
         for call in batch:
             self._inline(call, calls[call], records.get(call), names)
         if places:

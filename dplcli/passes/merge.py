@@ -17,8 +17,10 @@ from dplcli.passes.partition import (
     OPSET_OF_UNDECLARED,
     describe_type,
     encode_json,
+    names_behind,
     remarks_by_number,
     stated_of,
+    told_behind,
 )
 from dplcli.passes.records import (
     CODEGEN_KEY,
@@ -252,27 +254,9 @@ class _Front:
 # Where the calls of regions go. All nodes stay in order, as far as that is possible.
 
 
-class MemberPosition(NamedTuple):
-    """Where the nodes of a set were, seen from the last one of them.
-
-    Attributes:
-        offsets: How many nodes before the last one each was.
-        moved: By first output, the nodes that now follow the set though they stood before its
-            last node, and how many nodes before that.
-    """
-
-    offsets: tuple[int, ...]
-    moved: dict[str, int]
-
-    @property
-    def is_row(self) -> bool:
-        """Whether the nodes stood in one row."""
-        return self.offsets == tuple(reversed(range(len(self.offsets))))
-
-
 def arranged(
     nodes: Sequence[Node], sets: Sequence[Sequence[Node]]
-) -> tuple[list[Node], dict[Node, MemberPosition]]:
+) -> tuple[list[Node], dict[Node, list[Node]]]:
     """Bring the nodes of a graph into an order in which each set stands in one row.
 
     Each set goes where its last node is; what has to follow one goes right behind it.
@@ -282,7 +266,7 @@ def arranged(
         sets: Sets that can be contracted without a cycle, each in that order.
 
     Returns:
-        The order, and by its last node the place of each set.
+        The order, and by its last node what had to move behind each set.
     """
     rank = {node: number for number, node in enumerate(nodes)}
     unit = {node: members[-1] for members in sets for node in members}
@@ -292,19 +276,16 @@ def arranged(
         last = unit.get(node, node)
         needed = {unit.get(maker, maker) for maker in _makers(node) if maker in rank}
         makers.setdefault(last, set()).update(needed - {last})
-    places = {
-        last: MemberPosition(tuple([rank[last] - rank[node] for node in members]), {})
-        for last, members in rows.items()
-    }
+    moved: dict[Node, list[Node]] = {last: [] for last in rows}
     order: list[Node] = []
     latest: Node | None = None
     for node in lowest_rank_first(makers, {node: (number,) for node, number in rank.items()}):
         if latest is not None and rank[node] < rank[latest]:
-            places[latest].moved[node.first_output] = rank[latest] - rank[node]
+            moved[latest].append(node)
         elif node in rows:
             latest = node
         order += rows.get(node, (node,))
-    return order, places
+    return order, moved
 
 
 def _makers(node: Node) -> set[Node]:
@@ -326,9 +307,7 @@ def _makers(node: Node) -> set[Node]:
 # ``remarks``     ``{"0": {"metadata": {…}}}``: what each call carried, its own ``dpl.nodes`` and
 #                                 ``dpl.undo`` included
 # ``types``       what the file stated of values that only the region reads, as for partitions
-# ``offsets``     how many nodes before the last one each lay, unless they stood in one row
-# ``moved``       nodes that had to move behind the region's call: first output, and how many nodes
-#                                 before the last one of the region they lay
+# ``behind``      the order, as for partitions
 # ==============  ==================================================================================
 #
 # The calls in the body carry nothing: they stand for other nodes each time the function is called.
@@ -357,12 +336,12 @@ class RegionOutline:
         """The target."""
         return self.calls[0].domain
 
-    def metadata(self, run: int, place: MemberPosition) -> Mapping[str, str]:
+    def metadata(self, run: int, behind: Mapping[str, str]) -> Mapping[str, str]:
         """Return what the new call carries.
 
         Args:
             run: How many runs of dpl the graph has been through.
-            place: Where the calls were.
+            behind: What stood behind nodes, where that is to be told.
         """
         nodes = [
             [c.qualified_op, c.name, ["" if v is None else v.name for v in c.outputs]]
@@ -381,8 +360,7 @@ class RegionOutline:
             "run": run,
             "remarks": remarks_by_number(call.remarks for call in self.calls),
             "types": types,
-            "offsets": [] if place.is_row else place.offsets,
-            "moved": place.moved,
+            "behind": behind,
         }
         rest = {key: value for key, value in rest.items() if value}
         return {NODES_KEY: encode_json(nodes), UNDO_KEY: encode_json(rest)}
@@ -629,27 +607,31 @@ class _Merger:
         several = [calls for calls in sets if len(calls) > 1]
         if not several:
             return [_alone(call) for (call,) in sets]
-        order, places = arranged(nodes, several)
+        order, moved = arranged(nodes, several)
+        behind = names_behind(nodes)
         graph.arrange(order)
         calls = (call for calls in sets for call in calls)
         records = (read_call(call) for call in calls if UNDO_KEY in call.remarks.metadata)
         run = 1 + max((record.run for record in records if record is not None), default=0)
         regions = {
-            calls[-1]: self._join(calls, run, places[calls[-1]])
+            calls[-1]: self._join(calls, run, behind, moved[calls[-1]])
             if len(calls) > 1
             else _alone(calls[0])
             for calls in sets
         }
         return [regions[node] for node in order if node in regions]
 
-    def _join(self, calls: Sequence[Node], run: int, place: MemberPosition) -> Region:
-        """Make one call of several, in the place of the last."""
+    def _join(
+        self, calls: Sequence[Node], run: int, behind: Mapping[str, str], moved: Iterable[Node]
+    ) -> Region:
+        """Make one call of several, in the place of the last; what is *moved* follows it."""
         outline = outline_region(calls)
         function = self.made.get(outline.structure)
         if function is None:
             function = make_region(self.model, outline, self._new_name(outline.domain))
             self.made[outline.structure] = function
-        metadata = outline.metadata(run, place)
+        told = {node.first_output: behind[node.first_output] for node in moved}
+        metadata = outline.metadata(run, told | told_behind(calls, calls[-1], behind))
         number = self.calls[function] = self.calls.get(function, -1) + 1
         name = claim(f"{function.name}_{number}", self.node_names)
         rewriter = GraphRewriter(calls[-1].graph)

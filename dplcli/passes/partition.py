@@ -543,9 +543,10 @@ def _inside(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value
 #
 # ==============  ==================================================================================
 # ``run``         how many partitions the graph had been through before, if any
-# ``offsets``     how many nodes before the last one each lay, unless they stood in one row
-# ``moved``       nodes that had to move behind the call: first output, and how many nodes before
-#                                 the last one they lay
+# ``behind``      the order: by first output, that of the node that stood just behind. Told of nodes
+#                                 that had to move behind the call, of those that made embedded
+#                                 constants, and of listed ones where it is not the next of them;
+#                                 ``""`` for the last one, in whose place the call stands
 # ``reads``       by node and input slot, what was read through Identity nodes, or is embedded now;
 #                                 ``""`` for a trailing omitted input
 # ``swapped``     the nodes whose two operands stood the other way round
@@ -585,25 +586,18 @@ class OriginRecorder:
                 repeated = {name for name, n in Counter(names).items() if name and n > 1}
                 self._repeated.update(dict.fromkeys(outermost.and_inner(), repeated))
         self._runs: dict[Graph, int] = {}
-        self._places: dict[Node, int] = {}
-        self._placed: set[Graph] = set()
         self._statements: dict[int, tuple[StatedType, object]] = {}
-        self._last: dict[Node, Node] = {}
+        self._behind: dict[Graph, dict[str, str]] = {}
+        self._last: dict[Node, str] = {}
         self._found: dict[int, tuple[str, Json]] = {}
-        seen = []
+        self._lasts: dict[int, str] = {}
         for item in outlines:
-            seen.append(item)
+            self._lasts[id(item)] = item.last.first_output
             self._found[id(item)] = _describe_nodes(item), self._describe(item)
-        placed = seen if self._places else []
-        self._anchors = {id(item): item.last for item in placed}
-        self._inner = {
-            node for item in placed for node in item.nodes if node is not self._anchors[id(item)]
-        }
 
     def stand_for(self, call: Node, item: Outline) -> None:
         """Let *call* have the place of the last node that it stands for."""
-        if self._anchors:
-            self._last[call] = self._anchors[id(item)]
+        self._last[call] = self._lasts[id(item)]
 
     def metadata(
         self, item: Outline, moved: Iterable[Node], stated: Sequence[int]
@@ -626,7 +620,10 @@ class OriginRecorder:
                 entries[number].append(of_node)
             nodes = encode_json(entries)
         if moved:
-            rest["moved"] = self._moved(moved, self._anchors.get(id(item)))
+            behind = self._order_of(item.match.root.graph)
+            follow = [self._last.get(node, node.first_output) for node in moved]
+            told = {name: behind[name] for name in follow if name in behind}
+            rest["behind"] = told | rest.get("behind", {})
         if stated:
             rest["stated"] = stated
         return {NODES_KEY: nodes, UNDO_KEY: encode_json(rest)} if rest else {NODES_KEY: nodes}
@@ -640,7 +637,7 @@ class OriginRecorder:
         nodes, repeated = item.nodes, self._repeated.get(graph)
         origin: Json = {"run": run} if run else {}
         if not _stands_in_one_row(item):
-            origin["offsets"] = self._offsets(item)
+            origin["behind"] = self._told_behind(item)
         if not item.reads_plainly:
             origin["reads"] = outside_reads(item)
             origin["bodies"] = {
@@ -660,29 +657,22 @@ class OriginRecorder:
         origin["types"] = self._types(item)
         return {key: value for key, value in origin.items() if value}
 
-    def _place(self, graph: Graph) -> None:
-        """Number the nodes of *graph*."""
-        if graph not in self._placed:
-            self._placed.add(graph)
-            self._places.update((node, number) for number, node in enumerate(graph))
+    def _order_of(self, graph: Graph) -> Mapping[str, str]:
+        """Say what stands behind each node of *graph*, which is not edited yet when first asked."""
+        if graph not in self._behind:
+            self._behind[graph] = names_behind(graph)
+        return self._behind[graph]
 
-    def _offsets(self, item: Outline) -> list[int]:
-        self._place(item.match.root.graph)
-        nodes = item.nodes
-        last = self._places[item.last]
-        offsets = [last - self._places[node] for node in nodes]
-        return [] if offsets == list(reversed(range(len(nodes)))) else offsets
-
-    def _moved(self, moved: Iterable[Node], anchor: Node | None) -> dict[str, int]:
-        if anchor is None:
-            return {}
-        lasts = (self._last.get(node, node) for node in moved)
-        return {
-            output.name: self._places[anchor] - self._places[node]
-            for node in lasts
-            for output in node.outputs[:1]
-            if output is not None and node in self._places and node not in self._inner
-        }
+    def _told_behind(self, item: Outline) -> Json:
+        graph = item.match.root.graph
+        behind = self._order_of(graph)
+        told = told_behind(item.nodes, item.last, behind)
+        read: list[Value] = [*item.embedded]
+        for value in read:  # through Identity nodes, too
+            if value.producer is not None and value.graph is graph:
+                told[value.name] = behind[value.name]
+                read += value.producer.read
+        return told
 
     def _types(self, item: Outline) -> Json:
         """Describe what the file states of inner values, by the places of these."""
@@ -723,9 +713,6 @@ class OriginRecorder:
                 maker = value.producer
                 if maker is None:
                     break
-                if maker.graph is graph:
-                    self._place(graph)
-                    entry["at"] = self._places[item.last] - self._places[maker]
                 if not maker.inputs or maker.inputs[0] is None:
                     break
                 value = maker.inputs[0]
@@ -774,6 +761,26 @@ def _stands_in_one_row(item: Outline) -> bool:
             return False
         expected = node.next
     return all(value.producer is None for value in item.embedded)
+
+
+def names_behind(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return the order of *nodes*, all of a graph, by first outputs: what stands behind each."""
+    named = [node.first_output for node in nodes if node.first_output]
+    return dict(zip(named, [*named[1:], ""], strict=True))
+
+
+def told_behind(nodes: Sequence[Node], last: Node, behind: Mapping[str, str]) -> dict[str, str]:
+    """Say what stands behind each of *nodes* as far as that is not the next of them.
+
+    Args:
+        nodes: What a call is to stand for.
+        last: The one of them in whose place it is to be.
+        behind: The order of the graph.
+    """
+    names = [node.first_output for node in nodes]
+    there = {name: "" if name == last.first_output else behind[name] for name in names if name}
+    following = zip(names, [*names[1:], ""], strict=True)
+    return {name: there[name] for name, other in following if name and there[name] != other}
 
 
 def stated_of(value: Value) -> StatedType | None:

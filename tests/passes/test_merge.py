@@ -448,8 +448,7 @@ def test_where_nodes_were() -> None:
     )
     assert [node.output[0] for node in result.graph.node] == ["b", "q", "h", "n", "p"]
     undo = notes(result, "region_0")["dpl.undo"]
-    assert undo["offsets"] == [6, 2, 0]
-    assert undo["moved"] == {"n": 5, "p": 4}
+    assert undo["behind"] == {"n": "p", "p": "b", "h": "n", "i": "q"}
 
 
 def test_types_that_the_file_states_of_inner_values() -> None:
