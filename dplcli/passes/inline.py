@@ -6,13 +6,22 @@ their order. Calls of other functions get the function's nodes under new names.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, StatedType, Tensor, Value
-from dplcli.ir.model import NO_REMARKS, called_function, callees, callees_in, record_uses, scope_of
+from dplcli.ir.model import (
+    NO_REMARKS,
+    called_function,
+    callees,
+    callees_in,
+    expanded_sizes,
+    followers_last,
+    record_uses,
+    scope_of,
+)
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import (
     behind_identities,
@@ -50,40 +59,23 @@ def check_growth(model: Model, chosen: Collection[Function]) -> None:
     Raises:
         PassError: There are such functions.
     """
-    sizes: dict[Function, int] = {}
-    for function in _callees_first(model):
-        sizes[function] = _size(function.body, sizes, chosen)
-    total = sum(sizes[f] for f in model.functions.values() if f not in chosen)
-    total += _size(model.graph, sizes, chosen)
+    called = {function: callees(function) for function in model.functions.values()}
+    sorted_out = set(followers_last(called))
+    for function in (each for each in called if each not in sorted_out):
+        if function in reachable(called[function], called.__getitem__):
+            name = f"{function.domain}::{function.name}"
+            raise PassError(f"the function {name} calls itself, so it has no end when inlined")
+    own: dict[Function | None, int] = {}
+    calls: dict[Function | None, Counter[Function | None]] = {}
+    for caller in (None, *called):
+        body = model.graph if caller is None else caller.body
+        nodes = Counter(called_function(node) for graph in body.and_inner() for node in graph)
+        calls[caller] = Counter({each: n for each, n in nodes.items() if each in chosen})
+        own[caller] = nodes.total() - calls[caller].total()
+    sizes = expanded_sizes(own, calls)
+    total = sum(size for function, size in sizes.items() if function not in chosen)
     if total > _MOST_NODES:
         raise PassError(f"the model would have {total:,} nodes, more than {_MOST_NODES:,}")
-
-
-def _size(graph: Graph, sizes: dict[Function, int], chosen: Collection[Function]) -> int:
-    """Count the nodes that *graph* has when the *chosen* functions are inlined in it."""
-    total = 0
-    for inner in graph.and_inner():
-        for node in inner:
-            callee = called_function(node)
-            total += sizes[callee] if callee is not None and callee in chosen else 1
-    return total
-
-
-def _callees_first(model: Model) -> list[Function]:
-    """Sort the functions: callees before their callers.
-
-    Raises:
-        PassError: A function calls itself, perhaps through others.
-    """
-    called = {function: callees(function) for function in model.functions.values()}
-    try:
-        return list(TopologicalSorter(called).static_order())
-    except CycleError as error:
-        function = error.args[1][0]
-        name = f"{function.domain}::{function.name}"
-        raise PassError(
-            f"the function {name} calls itself, so it has no end when inlined"
-        ) from error
 
 
 def _object_to_arity(call: Node, function: Function) -> str:

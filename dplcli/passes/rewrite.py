@@ -820,7 +820,7 @@ def _key(operand: Operand) -> object:
     return id(operand)
 
 
-# Records of what was rewritten. They stay true when the model is edited further.
+# Records of what was rewritten, in words: they stay true when the model is edited further.
 
 
 class NodeIdentity(NamedTuple):
@@ -843,7 +843,7 @@ class NodeIdentity(NamedTuple):
 
 
 @keys("id=number rule scope root removed added")
-class Application:
+class Application(NamedTuple):
     """One application of a rule.
 
     Attributes:
@@ -851,45 +851,20 @@ class Application:
         round: The round it was made in.
         rule: The rule's name.
         scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
+        root: The node that made the first output.
+        removed: The nodes taken out.
+        added: The nodes put in.
+        values: The names of all values that these nodes had.
     """
 
     number: int
+    round: int
     rule: str
     scope: str
-
-    __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
-
-    def __init__(
-        self, number: int, round_number: int, root: tuple[Node, Outputs], change: Change
-    ) -> None:
-        self.number = number
-        self.round = round_number
-        self.rule = change.match.rule.qualified_name
-        self.scope = scope_of(change.match.root.graph)
-        self._root = root
-        self._removed = [(node, node.outputs) for node in change.removed]
-        self._added = [(node, node.outputs) for node in change.added]
-
-    @property
-    def root(self) -> NodeIdentity:
-        """The node that made the first output."""
-        return identify(*self._root)
-
-    @property
-    def values(self) -> frozenset[str]:
-        """The names of all values that the nodes taken out or put in had, and of the root's."""
-        every = (self._root, *self._removed, *self._added)
-        return frozenset(value.name for _, outputs in every for value in outputs if value)
-
-    @property
-    def removed(self) -> tuple[NodeIdentity, ...]:
-        """The nodes taken out."""
-        return tuple(identify(*item) for item in self._removed)
-
-    @property
-    def added(self) -> tuple[NodeIdentity, ...]:
-        """The nodes put in."""
-        return tuple(identify(*item) for item in self._added)
+    root: NodeIdentity
+    removed: tuple[NodeIdentity, ...]
+    added: tuple[NodeIdentity, ...]
+    values: frozenset[str]
 
 
 def identify(node: Node, outputs: Outputs) -> NodeIdentity:
@@ -1581,7 +1556,7 @@ class RewriteDriver:
             for match in self._matches(rule, root):
                 outcome = self._attempt(progress, match)
                 if isinstance(outcome, Change):
-                    self._note(Application(self.applied + 1, self.round, was, outcome), outcome)
+                    self._note(rule, was, outcome)
                     return True
                 first = first or outcome
         except StepBudgetExceededError as error:
@@ -1627,9 +1602,22 @@ class RewriteDriver:
             self.loops.note_birth(match, outcome.added)
         return outcome
 
-    def _note(self, application: Application, change: Change) -> None:
+    def _note(self, rule: RewriteRule, root: tuple[Node, Outputs], change: Change) -> None:
+        """Record an application; *root* is the root and what it made before."""
+        removed = [(node, node.outputs) for node in change.removed]
+        added = [(node, node.outputs) for node in change.added]
+        made = (outputs for _, outputs in (root, *removed, *added))
         self.applied += 1
-        rule = change.match.rule
+        application = Application(
+            self.applied,
+            self.round,
+            rule.qualified_name,
+            scope_of(change.match.root.graph),
+            identify(*root),
+            tuple([identify(*each) for each in removed]),
+            tuple([identify(*each) for each in added]),
+            frozenset([value.name for outputs in made for value in outputs if value]),
+        )
         self.counts[rule.qualified_name] += 1
         for observer in self.observers:
             observer.applied(application)
