@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from dplcli.analysis.numbering import Content, attribute_form
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, StatedType, Tensor, Value
 from dplcli.ir.model import (
@@ -28,6 +29,7 @@ from dplcli.ir.traversal import (
     captured_values,
     enclosing_node,
     find_value,
+    is_made_before,
     outwards,
 )
 from dplcli.ir.types import GRAPH_KINDS, PLAIN_KINDS, contradicts, is_made_up
@@ -366,7 +368,7 @@ class EmbeddedConstants:
         if value is None or not is_made_before(value, self.call):
             return None
         tensor = _constant_behind(value)
-        return value if tensor is not None and same_data(tensor, constant) else None
+        return value if tensor is not None and Content(tensor) == Content(constant) else None
 
     def _copy(self, name: str, record: ConstantRecord, source: Value) -> Value:
         graph = self._graph(record)
@@ -422,19 +424,6 @@ def _attributes(name: str, constant: Tensor, rest: bytes) -> Mapping[str, Attrib
         return {"value": Attribute("tensor", constant, rest=rest)}
     data = constant.numpy().tolist()
     return {name: Attribute(kind, tuple(data) if isinstance(data, list) else data, rest=rest)}
-
-
-def is_made_before(value: Value, node: Node) -> bool:
-    """Tell whether *node*, or what it would be replaced by, may read *value*."""
-    here = enclosing_node(node, value.graph)
-    maker = value.producer
-    return here is not None and (maker is None or maker.position < here.position)
-
-
-def same_data(first: Tensor, second: Tensor) -> bool:
-    """Tell whether two constants are the same."""
-    kinds = [(tensor.dtype, tensor.shape) for tensor in (first, second)]
-    return kinds[0] == kinds[1] and first.content == second.content
 
 
 # Put the body of a function in the place of one call.
@@ -697,16 +686,17 @@ class _Inliner:
 
 
 def _same_attributes(first: Mapping[str, Attribute], second: Mapping[str, Attribute]) -> bool:
-    def is_same(one: Attribute, other: Attribute) -> bool:
-        if one.kind in GRAPH_KINDS:
-            return one.kind == other.kind  # the caller has compared the bodies
-        if isinstance(one.value, Tensor) and isinstance(other.value, Tensor):
-            return one.ref == other.ref and same_data(one.value, other.value)
-        return (one.kind, one.ref, repr(one.value)) == (other.kind, other.ref, repr(other.value))
-
-    if first is second or first.keys() != second.keys():
-        return first is second
-    return all(is_same(first[name], second[name]) for name in first)
+    """Tell whether attributes are the same, graphs aside."""
+    if first is second:
+        return True
+    stated = [
+        {
+            name: (each.kind, *(() if each.kind in GRAPH_KINDS else attribute_form(each)))
+            for name, each in attributes.items()
+        }
+        for attributes in (first, second)
+    ]
+    return stated[0] == stated[1]
 
 
 # Bring nodes that were put back into the order in which they were.

@@ -39,6 +39,7 @@ from dplcli.ir.traversal import (
     dependents_before,
     enclosing_node,
     is_identity,
+    is_made_before,
     needed_within,
     outwards,
 )
@@ -516,7 +517,7 @@ def _object_to_operands(match: Match, pairs: Pairs, read: Sequence[Value]) -> st
     for value in read:
         if value in replaced:
             return f"the replacement reads {value.name!r}, which it replaces"
-        if not _is_defined_before(value, anchor):
+        if value.producer is not anchor and not is_made_before(value, anchor):
             return f"the replacement reads {value.name!r}, which is not made before it"
     if len(match.outputs) > 1:
         moved = dependents_before(anchor, match.outputs, match.nodes)
@@ -525,16 +526,6 @@ def _object_to_operands(match: Match, pairs: Pairs, read: Sequence[Value]) -> st
             if value in late:
                 return f"the replacement reads {value.name!r}, which needs what it replaces"
     return ""
-
-
-def _is_defined_before(value: Value, anchor: Node) -> bool:
-    if value.graph.values.get(value.name) is not value:
-        return False
-    here = enclosing_node(anchor, value.graph)
-    if here is None:
-        return False
-    maker = value.producer
-    return maker is None or maker is anchor or maker.position < here.position
 
 
 def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: AbstractSet[Node]) -> str:

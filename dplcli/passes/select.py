@@ -310,10 +310,7 @@ def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> 
             if not _leads_into(value, match, taken):
                 who = describe_escape(value, match.nodes, taken)
                 return _escape(match, value, f"{who}, which does not lead to the root")
-        for node in needed_within(match.nodes, escaping):
-            if draws_random(node):
-                reason = f"{node.label!r} draws random numbers, which would be drawn twice"
-                return Rejection(match.rule, match.root, "escape", reason, node)
+        return _object_to_random(match, needed_within(match.nodes, escaping))
     return None
 
 
@@ -324,11 +321,16 @@ def _object_to_kept(match: Match, escaping: Sequence[Value], taken: Taken) -> Re
         if any(output.producer in kept for output in match.outputs):
             reason = f"{describe_escape(value, match.nodes, taken)}, and needs what is replaced"
             return _escape(match, value, reason)
-    for node in kept:
-        if draws_random(node):
-            reason = f"{node.label!r} draws random numbers, which would be drawn twice"
-            return Rejection(match.rule, match.root, "escape", reason, node)
-    return None
+    return _object_to_random(match, kept)
+
+
+def _object_to_random(match: Match, nodes: Iterable[Node]) -> Rejection | None:
+    """Refuse to compute again what comes out otherwise each time."""
+    node = next(filter(draws_random, nodes), None)
+    if node is None:
+        return None
+    reason = f"{node.label!r} draws random numbers, which would be drawn twice"
+    return Rejection(match.rule, match.root, "escape", reason, node)
 
 
 def _object_to_facts(match: Match) -> Rejection | None:
