@@ -54,18 +54,13 @@ if TYPE_CHECKING:
 
 def _names(rule: Rule, function: Function) -> bool:
     """Tell whether the pattern of *rule* asks for *function* by name or by metadata."""
-    for part in all_parts(rule.pattern):
-        for callee in part.op.choices if isinstance(part, CallPattern) else ():
-            match callee:
-                case OpName(op_type, domain):
-                    named = (domain, op_type) == (function.domain, function.name)
-                case FunctionName(name):
-                    named = bool(name) and callee.accepts(function.domain, function.name)
-                case FunctionPattern():
-                    named = bool(callee.metadata)
-                case _:
-                    named = False
-            if named:
+    for callee in _callees(rule):
+        match callee:
+            case OpName(op_type, domain) if (domain, op_type) == (function.domain, function.name):
+                return True
+            case FunctionName(name) if name and callee.accepts(function.domain, function.name):
+                return True
+            case FunctionPattern() if callee.metadata:
                 return True
     return False
 
