@@ -713,9 +713,8 @@ def places_before(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[str,
     moved: set[str] = set()
     last_of: dict[Node, str] = {}
     for node, record in records.items():
-        names = [entry.first_output for entry in record.entries]
-        behind = {**dict(zip(names, [*names[1:], ""], strict=True)), **record.behind}
-        last_of[node] = next((name for name in names if not behind[name]), names[-1])
+        behind = record.following()
+        last_of[node] = next((name for name in behind if not behind[name]), "")
         for name, following in behind.items():
             if name and following and name not in moved:
                 moved.add(name)
@@ -878,7 +877,7 @@ class _Worker:
         batch = [node for node in chosen if _run_of(records.get(node)) == latest]
         of_run = {node: record for node, record in records.items() if record.run == latest}
         # if no record says where anything was, everything may stay where it is
-        is_told = any(record.behind for record in of_run.values())
+        is_told = any(record.order or record.behind for record in of_run.values())
         places = places_before(graph, of_run) if is_told else {}
         for call in batch:
             self._inline(call, calls[call], records.get(call), names)

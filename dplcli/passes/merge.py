@@ -20,7 +20,7 @@ from dplcli.passes.partition import (
     names_behind,
     remarks_by_number,
     stated_of,
-    told_behind,
+    told_order,
 )
 from dplcli.passes.records import (
     CODEGEN_KEY,
@@ -307,7 +307,7 @@ def _makers(node: Node) -> set[Node]:
 # ``remarks``     ``{"0": {"metadata": {…}}}``: what each call carried, its own ``dpl.nodes`` and
 #                                 ``dpl.undo`` included
 # ``types``       what the file stated of values that only the region reads, as for partitions
-# ``behind``      the order, as for partitions
+# ``order``, ``behind``  how they stood, as for partitions
 # ==============  ==================================================================================
 #
 # The calls in the body carry nothing: they stand for other nodes each time the function is called.
@@ -336,12 +336,15 @@ class RegionOutline:
         """The target."""
         return self.calls[0].domain
 
-    def metadata(self, run: int, behind: Mapping[str, str]) -> Mapping[str, str]:
+    def metadata(
+        self, run: int, behind: Mapping[str, str], moved: Iterable[Node]
+    ) -> Mapping[str, str]:
         """Return what the new call carries.
 
         Args:
             run: How many runs of dpl the graph has been through.
-            behind: What stood behind nodes, where that is to be told.
+            behind: The order of the graph.
+            moved: The nodes that had to move behind the call.
         """
         nodes = [
             [c.qualified_op, c.name, ["" if v is None else v.name for v in c.outputs]]
@@ -360,7 +363,8 @@ class RegionOutline:
             "run": run,
             "remarks": remarks_by_number(call.remarks for call in self.calls),
             "types": types,
-            "behind": behind,
+            "order": told_order(self.calls, behind),
+            "behind": {node.first_output: behind[node.first_output] for node in moved},
         }
         rest = {key: value for key, value in rest.items() if value}
         return {NODES_KEY: encode_json(nodes), UNDO_KEY: encode_json(rest)}
@@ -630,8 +634,7 @@ class _Merger:
         if function is None:
             function = make_region(self.model, outline, self._new_name(outline.domain))
             self.made[outline.structure] = function
-        told = {node.first_output: behind[node.first_output] for node in moved}
-        metadata = outline.metadata(run, told | told_behind(calls, calls[-1], behind))
+        metadata = outline.metadata(run, behind, moved)
         number = self.calls[function] = self.calls.get(function, -1) + 1
         name = claim(f"{function.name}_{number}", self.node_names)
         rewriter = GraphRewriter(calls[-1].graph)

@@ -543,10 +543,11 @@ def _inside(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value
 #
 # ==============  ==================================================================================
 # ``run``         how many partitions the graph had been through before, if any
-# ``behind``      the order: by first output, that of the node that stood just behind. Told of nodes
-#                                 that had to move behind the call, of those that made embedded
-#                                 constants, and of listed ones where it is not the next of them;
-#                                 ``""`` for the last one, in whose place the call stands
+# ``order``       the nodes as they stood, unless that was in one row: their numbers, and behind one
+#                                 the first output of what stood there, if it was none of them; the
+#                                 call stands in the place of the last one
+# ``behind``      of nodes that had to move behind the call, and of those that made embedded
+#                                 constants: by first output, that of what stood just behind
 # ``reads``       by node and input slot, what was read through Identity nodes, or is embedded now;
 #                                 ``""`` for a trailing omitted input
 # ``swapped``     the nodes whose two operands stood the other way round
@@ -637,7 +638,9 @@ class OriginRecorder:
         nodes, repeated = item.nodes, self._repeated.get(graph)
         origin: Json = {"run": run} if run else {}
         if not _stands_in_one_row(item):
-            origin["behind"] = self._told_behind(item)
+            behind = self._order_of(item.match.root.graph)
+            origin["order"] = told_order(item.nodes, behind)
+            origin["behind"] = self._constants_behind(item, behind)
         if not item.reads_plainly:
             origin["reads"] = outside_reads(item)
             origin["bodies"] = {
@@ -663,13 +666,12 @@ class OriginRecorder:
             self._behind[graph] = names_behind(graph)
         return self._behind[graph]
 
-    def _told_behind(self, item: Outline) -> Json:
-        graph = item.match.root.graph
-        behind = self._order_of(graph)
-        told = told_behind(item.nodes, item.last, behind)
+    @staticmethod
+    def _constants_behind(item: Outline, behind: Mapping[str, str]) -> Json:
         read: list[Value] = [*item.embedded]
+        told: Json = {}
         for value in read:  # through Identity nodes, too
-            if value.producer is not None and value.graph is graph:
+            if value.producer is not None and value.graph is item.match.root.graph:
                 told[value.name] = behind[value.name]
                 read += value.producer.read
         return told
@@ -769,18 +771,21 @@ def names_behind(nodes: Iterable[Node]) -> dict[str, str]:
     return dict(zip(named, [*named[1:], ""], strict=True))
 
 
-def told_behind(nodes: Sequence[Node], last: Node, behind: Mapping[str, str]) -> dict[str, str]:
-    """Say what stands behind each of *nodes* as far as that is not the next of them.
+def told_order(nodes: Sequence[Node], behind: Mapping[str, str]) -> list[int | str]:
+    """Say how *nodes*, which a call is to stand for, stood; nothing if that was in one row.
 
     Args:
-        nodes: What a call is to stand for.
-        last: The one of them in whose place it is to be.
+        nodes: The nodes, in the order of the record.
         behind: The order of the graph.
     """
-    names = [node.first_output for node in nodes]
-    there = {name: "" if name == last.first_output else behind[name] for name in names if name}
-    following = zip(names, [*names[1:], ""], strict=True)
-    return {name: there[name] for name, other in following if name and there[name] != other}
+    numbers = sorted(range(len(nodes)), key=lambda number: nodes[number].position)
+    order: list[int | str] = []
+    for number, other in zip(numbers, [*numbers[1:], None], strict=True):
+        order.append(number)
+        following = behind.get(nodes[number].first_output)
+        if other is not None and following and following != nodes[other].first_output:
+            order.append(following)
+    return [] if order == list(range(len(nodes))) else order
 
 
 def stated_of(value: Value) -> StatedType | None:

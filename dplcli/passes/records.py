@@ -112,6 +112,7 @@ class CallRecord:
 
     entries: tuple[RecordEntry, ...]
     run: int = 0
+    order: tuple[int | str, ...] = ()
     behind: Mapping[str, str] = field(default_factory=dict)
     reads: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     swapped: frozenset[int] = frozenset()
@@ -121,6 +122,13 @@ class CallRecord:
     repeated: frozenset[int] = frozenset()
     stated: frozenset[int] = frozenset()
     bodies: Mapping[int, BodiesRecord] = field(default_factory=dict)
+
+    def following(self) -> dict[str, str]:
+        """Say what stood just behind nodes, all by first outputs; "" for the last one."""
+        order = self.order or range(len(self.entries))
+        names = [i if isinstance(i, str) else self.entries[i].first_output for i in order]
+        pairs = zip(order, names, [*names[1:], ""], strict=True)
+        return {name: after for i, name, after in pairs if not isinstance(i, str)} | {**self.behind}
 
 
 class _UnreadableError(Exception):
@@ -153,9 +161,14 @@ def _parsed(text: str) -> object:
 
 
 def _record(entries: tuple[RecordEntry, ...], rest: Mapping[str, Any]) -> CallRecord:
+    stated = _as(list, rest.get("order", []))
+    order = tuple(item if isinstance(item, str) else _distance(item) for item in stated)
+    if order and sorted(i for i in order if isinstance(i, int)) != list(range(len(entries))):
+        raise _UnreadableError
     return CallRecord(
         entries,
         _distance(rest.get("run", 0)),
+        order,
         {name: _text(item) for name, item in _as(dict, rest.get("behind", {})).items()},
         {
             _number(key): {_number(slot): _text(name) for slot, name in _as(dict, slots).items()}

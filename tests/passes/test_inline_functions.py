@@ -330,6 +330,9 @@ WRONG = [
     ("dpl.nodes", '[["Neg", "n", ["b"]]]'),
     ("dpl.nodes", '[["Neg", "n", ["b"]], ["Abs", "m", ["o"]], ["Abs", "l", ["p"]]]'),
     ("dpl.undo", "3"),
+    ("dpl.undo", '{"order": [1]}'),
+    ("dpl.undo", '{"order": [0, 0, "o"]}'),
+    ("dpl.undo", '{"order": [true, 0]}'),
     ("dpl.undo", '{"behind": ["o", ""]}'),
     ("dpl.undo", '{"behind": {"b": 1}}'),
     ("dpl.undo", '{"behind": {"b": true}}'),
@@ -360,6 +363,7 @@ def test_metadata_that_cannot_be_right_are_as_good_as_missing(key: str, text: st
 
 
 STRANGE = [
+    {"order": [1, "nothing", 0, "p"]},
     {"behind": {"b": "", "o": "b"}},
     {"behind": {"b": "o", "o": "p", "p": "b"}},
     {"behind": {"b": "nothing", "nothing": "p", "": "o"}},

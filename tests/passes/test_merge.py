@@ -448,7 +448,8 @@ def test_where_nodes_were() -> None:
     )
     assert [node.output[0] for node in result.graph.node] == ["b", "q", "h", "n", "p"]
     undo = notes(result, "region_0")["dpl.undo"]
-    assert undo["behind"] == {"n": "p", "p": "b", "h": "n", "i": "q"}
+    assert undo["order"] == [0, "n", 1, "q", 2]
+    assert undo["behind"] == {"n": "p", "p": "b"}
 
 
 def test_types_that_the_file_states_of_inner_values() -> None:
