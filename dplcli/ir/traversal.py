@@ -42,6 +42,14 @@ def enclosing_node(node: Node, graph: Graph) -> Node | None:
     return current
 
 
+def is_made_before(value: Value, node: Node) -> bool:
+    """Tell whether *node*, or what it would be replaced by, may read *value*."""
+    if value.graph.values.get(value.name) is not value:
+        return False
+    here, maker = enclosing_node(node, value.graph), value.producer
+    return here is not None and (maker is None or maker.position < here.position)
+
+
 def bodies_of(node: Node) -> Iterator[Graph]:
     """Iterate over the bodies of *node* and those in them: by name of attribute, outer ones first.
 

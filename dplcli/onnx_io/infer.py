@@ -1074,11 +1074,18 @@ class _Inside:
             self.types, self._is_first = found, False
             return
         shared: dict[tuple[Dim, Dim], Dim] = {}
-        for value, known in [*self.types.items()]:
-            if value in found:
-                self.types[value] = self._common(known, found[value], shared)
-            else:
-                del self.types[value]
+
+        def size(one: Dim, other: Dim) -> Dim:
+            if one is None or other is None or one == other:
+                return one if one == other else None
+            if (one, other) not in shared:
+                shared[one, other] = self._new()
+            return shared[one, other]
+
+        both = [
+            (value, known, found[value]) for value, known in self.types.items() if value in found
+        ]
+        self.types = {value: _common_type(known, other, size) for value, known, other in both}
 
     def name_sizes(self) -> None:
         """Number the symbols that were made here; call it last."""
@@ -1103,18 +1110,6 @@ class _Inside:
         if dim not in self._brought:
             self._brought[dim] = self._new()
         return self._brought[dim]
-
-    def _common(
-        self, first: TensorType, second: TensorType, shared: dict[tuple[Dim, Dim], Dim]
-    ) -> TensorType:
-        dtype = first.dtype if first.dtype == second.dtype else None
-        if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
-            return TensorType(dtype, None)
-        pairs = [*zip(first.shape, second.shape, strict=True)]
-        for pair in pairs:
-            if pair not in shared:
-                shared[pair] = pair[0] if pair[0] == pair[1] or None in pair else self._new()
-        return TensorType(dtype, tuple([None if None in pair else shared[pair] for pair in pairs]))
 
     def _new(self) -> str:
         """Return a symbol for now; no file has one with a line break."""
@@ -1196,11 +1191,17 @@ def _common(first: Known | None, second: Known | None) -> Known | None:
     """Return what two branches have in common."""
     if not isinstance(first, TensorType) or not isinstance(second, TensorType):
         return first if first == second else None
+    return _common_type(first, second, lambda one, other: one if one == other else None)
+
+
+def _common_type(
+    first: TensorType, second: TensorType, size: Callable[[Dim, Dim], Dim]
+) -> TensorType:
+    """Return what two types have in common; *size* says it of sizes."""
     dtype = first.dtype if first.dtype == second.dtype else None
     if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
         return TensorType(dtype, None)
-    pairs = zip(first.shape, second.shape, strict=True)
-    return TensorType(dtype, tuple([one if one == other else None for one, other in pairs]))
+    return TensorType(dtype, tuple(map(size, first.shape, second.shape)))
 
 
 def _without_shape(known: Known | None) -> Known | None:

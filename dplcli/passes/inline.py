@@ -6,19 +6,30 @@ their order. Calls of other functions get the function's nodes under new names.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from dplcli.analysis.numbering import Content, attribute_form
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, StatedType, Tensor, Value
-from dplcli.ir.model import NO_REMARKS, called_function, callees, callees_in, record_uses, scope_of
+from dplcli.ir.model import (
+    NO_REMARKS,
+    called_function,
+    callees,
+    callees_in,
+    expanded_sizes,
+    followers_last,
+    record_uses,
+    scope_of,
+)
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import (
     behind_identities,
     captured_values,
     enclosing_node,
     find_value,
+    is_made_before,
     outwards,
 )
 from dplcli.ir.types import GRAPH_KINDS, PLAIN_KINDS, contradicts, is_made_up
@@ -50,40 +61,23 @@ def check_growth(model: Model, chosen: Collection[Function]) -> None:
     Raises:
         PassError: There are such functions.
     """
-    sizes: dict[Function, int] = {}
-    for function in _callees_first(model):
-        sizes[function] = _size(function.body, sizes, chosen)
-    total = sum(sizes[f] for f in model.functions.values() if f not in chosen)
-    total += _size(model.graph, sizes, chosen)
+    called = {function: callees(function) for function in model.functions.values()}
+    sorted_out = set(followers_last(called))
+    for function in (each for each in called if each not in sorted_out):
+        if function in reachable(called[function], called.__getitem__):
+            name = f"{function.domain}::{function.name}"
+            raise PassError(f"the function {name} calls itself, so it has no end when inlined")
+    own: dict[Function | None, int] = {}
+    calls: dict[Function | None, Counter[Function | None]] = {}
+    for caller in (None, *called):
+        body = model.graph if caller is None else caller.body
+        nodes = Counter(called_function(node) for graph in body.and_inner() for node in graph)
+        calls[caller] = Counter({each: n for each, n in nodes.items() if each in chosen})
+        own[caller] = nodes.total() - calls[caller].total()
+    sizes = expanded_sizes(own, calls)
+    total = sum(size for function, size in sizes.items() if function not in chosen)
     if total > _MOST_NODES:
         raise PassError(f"the model would have {total:,} nodes, more than {_MOST_NODES:,}")
-
-
-def _size(graph: Graph, sizes: dict[Function, int], chosen: Collection[Function]) -> int:
-    """Count the nodes that *graph* has when the *chosen* functions are inlined in it."""
-    total = 0
-    for inner in graph.and_inner():
-        for node in inner:
-            callee = called_function(node)
-            total += sizes[callee] if callee is not None and callee in chosen else 1
-    return total
-
-
-def _callees_first(model: Model) -> list[Function]:
-    """Sort the functions: callees before their callers.
-
-    Raises:
-        PassError: A function calls itself, perhaps through others.
-    """
-    called = {function: callees(function) for function in model.functions.values()}
-    try:
-        return list(TopologicalSorter(called).static_order())
-    except CycleError as error:
-        function = error.args[1][0]
-        name = f"{function.domain}::{function.name}"
-        raise PassError(
-            f"the function {name} calls itself, so it has no end when inlined"
-        ) from error
 
 
 def _object_to_arity(call: Node, function: Function) -> str:
@@ -374,7 +368,7 @@ class EmbeddedConstants:
         if value is None or not is_made_before(value, self.call):
             return None
         tensor = _constant_behind(value)
-        return value if tensor is not None and same_data(tensor, constant) else None
+        return value if tensor is not None and Content(tensor) == Content(constant) else None
 
     def _copy(self, name: str, record: ConstantRecord, source: Value) -> Value:
         graph = self._graph(record)
@@ -430,19 +424,6 @@ def _attributes(name: str, constant: Tensor, rest: bytes) -> Mapping[str, Attrib
         return {"value": Attribute("tensor", constant, rest=rest)}
     data = constant.numpy().tolist()
     return {name: Attribute(kind, tuple(data) if isinstance(data, list) else data, rest=rest)}
-
-
-def is_made_before(value: Value, node: Node) -> bool:
-    """Tell whether *node*, or what it would be replaced by, may read *value*."""
-    here = enclosing_node(node, value.graph)
-    maker = value.producer
-    return here is not None and (maker is None or maker.position < here.position)
-
-
-def same_data(first: Tensor, second: Tensor) -> bool:
-    """Tell whether two constants are the same."""
-    kinds = [(tensor.dtype, tensor.shape) for tensor in (first, second)]
-    return kinds[0] == kinds[1] and first.content == second.content
 
 
 # Put the body of a function in the place of one call.
@@ -705,106 +686,48 @@ class _Inliner:
 
 
 def _same_attributes(first: Mapping[str, Attribute], second: Mapping[str, Attribute]) -> bool:
-    def is_same(one: Attribute, other: Attribute) -> bool:
-        if one.kind in GRAPH_KINDS:
-            return one.kind == other.kind  # the caller has compared the bodies
-        if isinstance(one.value, Tensor) and isinstance(other.value, Tensor):
-            return one.ref == other.ref and same_data(one.value, other.value)
-        return (one.kind, one.ref, repr(one.value)) == (other.kind, other.ref, repr(other.value))
-
-    if first is second or first.keys() != second.keys():
-        return first is second
-    return all(is_same(first[name], second[name]) for name in first)
+    """Tell whether attributes are the same, graphs aside."""
+    if first is second:
+        return True
+    stated = [
+        {
+            name: (each.kind, *(() if each.kind in GRAPH_KINDS else attribute_form(each)))
+            for name, each in attributes.items()
+        }
+        for attributes in (first, second)
+    ]
+    return stated[0] == stated[1]
 
 
 # Bring nodes that were put back into the order in which they were.
 
 
-class _Positions:
-    """Works out where each node was before the calls took the place of some.
-
-    From the last node to the first, each takes the highest place that is still free. A call also
-    takes the places of the other nodes that it stands for; its record gives them relative to the
-    last one.
+def places_before(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[str, int]:
+    """Return the places that nodes had before the calls took those of some, by first outputs.
 
     Args:
         graph: The graph with its calls.
         records: What the calls of one partition say, chosen or not.
     """
-
-    def __init__(self, graph: Graph, records: Mapping[Node, CallRecord]) -> None:
-        self.nodes = list(graph)
-        self.records = records
-        self.places: dict[str, int] = {}
-        self.occupied: set[int] = set()
-        self.present = {
-            output.name for node in self.nodes if node not in records for output in node.made
-        }
-        moved = {name for record in records.values() for name in record.moved}
-        self.waiting: dict[str, Node] = {}
-        for node in self.nodes:
-            self.waiting.update(dict.fromkeys(self._names(node) & moved, node))
-        inner = sum(len(record.entries) + len(record.constants) for record in records.values())
-        self.free = len(self.nodes) + inner
-
-    def work_out(self) -> dict[str, int]:
-        """Return places by the names of what is made there."""
-        later = set(self.waiting.values())
-        for node in reversed(self.nodes):
-            if node not in later:
-                self._place(node)
-        for node in reversed(self.nodes):
-            if node in later and not self._names(node) & self.places.keys():
-                self._place(node)
-        return self.places
-
-    def _names(self, node: Node) -> set[str]:
-        """Name what *node* makes, or the last node that it stands for."""
-        record = self.records.get(node)
-        if record is not None:
-            return set(record.entries[record.last].outputs) - {""}
-        return {output.name for output in node.made}
-
-    def _place(self, node: Node) -> None:
-        pending = [(node, self.free)]
+    before: dict[str, list[str]] = {}
+    moved: set[str] = set()
+    last_of: dict[Node, str] = {}
+    for node, record in records.items():
+        behind = record.following()
+        last_of[node] = next((name for name in behind if not behind[name]), "")
+        for name, following in behind.items():
+            if name and following and name not in moved:
+                moved.add(name)
+                before.setdefault(following, []).append(name)
+    order: list[str] = []
+    for node in reversed(graph):
+        name = last_of.get(node, node.first_output)
+        pending = [] if name in moved else [name]
         while pending:
-            current, wanted = pending.pop()
-            last = self._highest(wanted)
-            self._occupy(last, self._names(current))
-            record = self.records.get(current)
-            if record is None:
-                continue
-            for number, entry in sorted(
-                enumerate(record.entries), key=lambda item: record.offset(item[0])
-            )[1:]:
-                names = set(entry.outputs) - {""}
-                if not names & self.present:
-                    self._occupy_near(last - record.offset(number), names)
-            for name, constant in record.constants.items():
-                if constant.at is not None and name not in self.present:
-                    self._occupy_near(last - constant.at, {name})
-            pending += [
-                (self.waiting[name], last - offset)
-                for name, offset in record.moved.items()
-                if name in self.waiting and name not in self.places
-            ]
-
-    def _occupy_near(self, place: int, names: Collection[str]) -> None:
-        if not any(name in self.places for name in names):
-            self._occupy(self._highest(place), names)
-
-    def _occupy(self, place: int, names: Collection[str]) -> None:
-        self.occupied.add(place)
-        for name in names:
-            self.places.setdefault(name, place)
-
-    def _highest(self, place: int) -> int:
-        """Return the highest free place that is not above *place*."""
-        while place in self.occupied:
-            place -= 1
-        if place == self.free:
-            self.free -= 1
-        return place
+            name = pending.pop()
+            order.append(name)
+            pending += before.pop(name, ())
+    return {name: place for place, name in enumerate(reversed(order))}
 
 
 def arrange(graph: Graph, places: Mapping[str, int]) -> None:
@@ -954,8 +877,8 @@ class _Worker:
         batch = [node for node in chosen if _run_of(records.get(node)) == latest]
         of_run = {node: record for node, record in records.items() if record.run == latest}
         # if no record says where anything was, everything may stay where it is
-        is_told = any(record.has_places for record in of_run.values())
-        places = _Positions(graph, of_run).work_out() if is_told else {}
+        is_told = any(record.order or record.behind for record in of_run.values())
+        places = places_before(graph, of_run) if is_told else {}
         for call in batch:
             self._inline(call, calls[call], records.get(call), names)
         if places:

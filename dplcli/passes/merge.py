@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.ir import Function, Value
-from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, called_function
+from dplcli.ir.model import NODES_KEY, Remarks, called_function
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
 from dplcli.keys import keys
-from dplcli.passes.inline import CallAttributes
+from dplcli.passes.inline import inline
 from dplcli.passes.partition import (
     OPSET_OF_UNDECLARED,
     describe_type,
     encode_json,
+    names_behind,
     remarks_by_number,
     stated_of,
+    told_order,
 )
 from dplcli.passes.records import (
     CODEGEN_KEY,
     UNDO_KEY,
-    CallRecord,
     call_of_written,
     is_for_target,
     is_partition,
@@ -47,10 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Attribute, Graph, Model, Node
-    from dplcli.ir.model import StatedType
-
-    ValueSource: TypeAlias = Value | tuple[Node, Value]
-    """A value of the graph, or one inside a region that a call inside the new one stands for."""
 
     Structure: TypeAlias = tuple[object, ...]
 
@@ -257,27 +254,9 @@ class _Front:
 # Where the calls of regions go. All nodes stay in order, as far as that is possible.
 
 
-class MemberPosition(NamedTuple):
-    """Where the nodes of a set were, seen from the last one of them.
-
-    Attributes:
-        offsets: How many nodes before the last one each was.
-        moved: By first output, the nodes that now follow the set though they stood before its
-            last node, and how many nodes before that.
-    """
-
-    offsets: tuple[int, ...]
-    moved: dict[str, int]
-
-    @property
-    def is_row(self) -> bool:
-        """Whether the nodes stood in one row."""
-        return self.offsets == tuple(reversed(range(len(self.offsets))))
-
-
 def arranged(
     nodes: Sequence[Node], sets: Sequence[Sequence[Node]]
-) -> tuple[list[Node], dict[Node, MemberPosition]]:
+) -> tuple[list[Node], dict[Node, list[Node]]]:
     """Bring the nodes of a graph into an order in which each set stands in one row.
 
     Each set goes where its last node is; what has to follow one goes right behind it.
@@ -287,7 +266,7 @@ def arranged(
         sets: Sets that can be contracted without a cycle, each in that order.
 
     Returns:
-        The order, and by its last node the place of each set.
+        The order, and by its last node what had to move behind each set.
     """
     rank = {node: number for number, node in enumerate(nodes)}
     unit = {node: members[-1] for members in sets for node in members}
@@ -297,126 +276,22 @@ def arranged(
         last = unit.get(node, node)
         needed = {unit.get(maker, maker) for maker in _makers(node) if maker in rank}
         makers.setdefault(last, set()).update(needed - {last})
-    places = {
-        last: MemberPosition(tuple([rank[last] - rank[node] for node in members]), {})
-        for last, members in rows.items()
-    }
+    moved: dict[Node, list[Node]] = {last: [] for last in rows}
     order: list[Node] = []
     latest: Node | None = None
     for node in lowest_rank_first(makers, {node: (number,) for node, number in rank.items()}):
         if latest is not None and rank[node] < rank[latest]:
-            places[latest].moved[node.first_output] = rank[latest] - rank[node]
+            moved[latest].append(node)
         elif node in rows:
             latest = node
         order += rows.get(node, (node,))
-    return order, places
+    return order, moved
 
 
 def _makers(node: Node) -> set[Node]:
     """Return what makes the values that *node* or a body of it reads, in whatever graph."""
     read = (*node.inputs, *captured_values(node)) if node.subgraphs else node.inputs
     return {value.producer for value in read if value is not None and value.producer is not None}
-
-
-# The calls inside a region. Each is a call of a partition, with what it had in the graph.
-
-
-@dataclass(frozen=True, slots=True)
-class RegionCall:
-    """One call inside a region.
-
-    Attributes:
-        function: The function that it calls.
-        inputs: What it reads.
-        outputs: What it makes.
-        attributes: Its attributes, by reference only where the graph's own function supplies them.
-        name: The name that it has, or had, in the graph.
-        output_names: The names that its outputs have, or had, there.
-        remarks: What it carries, or carried.
-        types: By output, what the file stated of those that are inside a region already.
-    """
-
-    function: Function
-    inputs: tuple[ValueSource | None, ...]
-    outputs: tuple[ValueSource | None, ...]
-    attributes: Mapping[str, Attribute]
-    name: str
-    output_names: tuple[str, ...]
-    remarks: Remarks
-    types: Mapping[int, StatedType] = field(default_factory=dict)
-
-    @property
-    def function_name(self) -> str:
-        """What it calls, as an operator: ``dnnl.conv2d_relu``."""
-        return f"{self.function.domain}.{self.function.name}"
-
-
-def inner_calls_of(call: Node) -> list[RegionCall]:
-    """Return what *call* does inside a region: itself, or the calls of the region it stands for."""
-    function = called_function(call)
-    assert function is not None  # noqa: S101  # the caller has looked
-    if not is_partition(function):
-        return _inlined(call, function)
-    names = tuple([value.name if value is not None else "" for value in call.outputs])
-    outputs, remarks = call.outputs, call.remarks
-    return [RegionCall(function, call.inputs, outputs, call.attributes, call.name, names, remarks)]
-
-
-def run_of(call: Node) -> int:
-    """Return how many runs its graph had been through when *call* was written."""
-    record = read_call(call) if UNDO_KEY in call.remarks.metadata else None
-    return 0 if record is None else record.run
-
-
-def _inlined(call: Node, region: Function) -> list[RegionCall]:
-    """Return the calls of *region* as *call* has them, with their names as far as it tells them."""
-    body = region.body
-    inputs = [*call.inputs, *[None] * len(body.inputs)]
-    source_of: dict[Value, ValueSource | None] = dict(zip(body.inputs, inputs, strict=False))
-    outputs = zip(body.outputs, call.outputs, strict=False)
-    source_of |= {inner: outer for inner, outer in outputs if outer is not None}
-
-    def outside(value: Value | None) -> ValueSource | None:
-        return None if value is None else source_of.get(value, (call, value))
-
-    given = CallAttributes(region, call)
-    record = read_call(call) or CallRecord(read_entries(call))
-    told = dict(enumerate(record.entries)) if len(record.entries) == body.node_count else {}
-    stated: dict[int, dict[int, StatedType]] = {}
-    for (number, index), known_type in record.types.items():
-        stated.setdefault(number, {})[index] = known_type
-    inner_calls = []
-    for number, node in enumerate(body):
-        function, entry = called_function(node), told.get(number)
-        assert function is not None  # noqa: S101  # see is_region
-        sources = tuple(map(outside, node.outputs))
-        names = entry.outputs if entry is not None and entry.fits(node) else ()
-        inner_calls.append(
-            RegionCall(
-                function,
-                tuple(map(outside, node.inputs)),
-                sources,
-                given.applied_to(node),
-                (entry.name if entry is not None else "") or f"{call.name}/{node.name}",
-                _names_of(call, sources, names),
-                record.remarks.get(number, NO_REMARKS) if told else NO_REMARKS,
-                stated.get(number, {}),
-            )
-        )
-    return inner_calls
-
-
-def _names_of(
-    call: Node, sources: Sequence[ValueSource | None], told: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the names of what a call makes; those known of the graph are certain."""
-    names = []
-    for source, name in zip(sources, told or [""] * len(sources), strict=True):
-        if source is None or isinstance(source, Value):
-            names.append("" if source is None else source.name)
-        else:
-            names.append(name or f"{call.name}/{source[1].name}")
-    return tuple(names)
 
 
 # Write a region, which is a set of calls of one target, as a function that makes those calls.
@@ -432,9 +307,7 @@ def _names_of(
 # ``remarks``     ``{"0": {"metadata": {…}}}``: what each call carried, its own ``dpl.nodes`` and
 #                                 ``dpl.undo`` included
 # ``types``       what the file stated of values that only the region reads, as for partitions
-# ``offsets``     how many nodes before the last one each lay, unless they stood in one row
-# ``moved``       nodes that had to move behind the region's call: first output, and how many nodes
-#                                 before the last one of the region they lay
+# ``order``, ``behind``  how they stood, as for partitions
 # ==============  ==================================================================================
 #
 # The calls in the body carry nothing: they stand for other nodes each time the function is called.
@@ -442,11 +315,10 @@ def _names_of(
 
 @dataclass(frozen=True, slots=True)
 class RegionOutline:
-    """A set of calls as one call to be.
+    """A set of calls of partitions as one call to be.
 
     Attributes:
         calls: The calls, in order.
-        inner_calls: The calls that the region's body makes.
         inputs: What the new call reads: each value once, in order of first use.
         outputs: What it makes: what others than *calls* read.
         attributes: What it passes on from the function that its graph is the body of.
@@ -454,7 +326,6 @@ class RegionOutline:
     """
 
     calls: Sequence[Node]
-    inner_calls: Sequence[RegionCall]
     inputs: Sequence[Value]
     outputs: Sequence[Value]
     attributes: Mapping[str, Attribute]
@@ -465,38 +336,42 @@ class RegionOutline:
         """The target."""
         return self.calls[0].domain
 
-    def metadata(self, run: int, place: MemberPosition) -> Mapping[str, str]:
+    def metadata(
+        self, run: int, behind: Mapping[str, str], moved: Iterable[Node]
+    ) -> Mapping[str, str]:
         """Return what the new call carries.
 
         Args:
             run: How many runs of dpl the graph has been through.
-            place: Where the calls were.
+            behind: The order of the graph.
+            moved: The nodes that had to move behind the call.
         """
-        inner_calls = self.inner_calls
-        nodes = [[inner.function_name, inner.name, inner.output_names] for inner in inner_calls]
-        remarks = remarks_by_number(inner.remarks for inner in inner_calls)
+        nodes = [
+            [c.qualified_op, c.name, ["" if v is None else v.name for v in c.outputs]]
+            for c in self.calls
+        ]
         # Write down what the file states of values that are inside from now on.
         types: dict[str, object] = {}
         leaving = set(self.outputs)
-        for number, inner in enumerate(self.inner_calls):
-            for index, value in enumerate(inner.outputs):
-                stated = inner.types.get(index)
-                if isinstance(value, Value):
-                    stated = None if value in leaving else stated_of(value)
+        for number, call in enumerate(self.calls):
+            for value in call.made:
+                stated = None if value in leaving else stated_of(value)
                 if stated is not None:
-                    key = f"{number}.{index}" if index else f"{number}"
+                    key = f"{number}.{value.index}" if value.index else f"{number}"
                     types[key] = describe_type(stated)
-        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": types}
-        if len(inner_calls) == len(self.calls):
-            rest["offsets"] = [] if place.is_row else place.offsets
-            rest["moved"] = place.moved
+        rest: dict[str, Any] = {
+            "run": run,
+            "remarks": remarks_by_number(call.remarks for call in self.calls),
+            "types": types,
+            "order": told_order(self.calls, behind),
+            "behind": {node.first_output: behind[node.first_output] for node in moved},
+        }
         rest = {key: value for key, value in rest.items() if value}
         return {NODES_KEY: encode_json(nodes), UNDO_KEY: encode_json(rest)}
 
 
 def outline_region(calls: Sequence[Node]) -> RegionOutline:
     """Work out interface and structure of a set of calls, which are in order."""
-    inner_calls = [inner for call in calls for inner in inner_calls_of(call)]
     # What is read by others than *calls*.
     members = set(calls)
     outputs = [value for call in calls for value in call.made]
@@ -506,32 +381,29 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
         if value.returned_by or any(user not in members for user, _ in value.iter_uses())
     ]
     outputs = read or outputs[-1:]
-    number_of: dict[ValueSource, object] = {}
-    inputs: dict[ValueSource, int] = {}
+    number_of: dict[Value, object] = {}
+    inputs: dict[Value, int] = {}
     passed: dict[str, Attribute] = {}
     known: dict[int, object] = {}
     structure: list[object] = []
-    for number, inner in enumerate(inner_calls):
+    for number, call in enumerate(calls):
         wires = []
-        for source in inner.inputs:
-            if source is not None and source not in number_of:
-                inputs.setdefault(source, len(inputs))
-            wires.append(None if source is None else number_of.get(source, inputs.get(source)))
-        for index, source in enumerate(inner.outputs):
-            if source is not None:
-                number_of[source] = (number, index)
-        present = tuple([source is not None for source in inner.outputs])
-        frozen = known.get(id(inner.attributes))
+        for value in call.inputs:
+            if value is not None and value not in number_of:
+                inputs.setdefault(value, len(inputs))
+            wires.append(None if value is None else number_of.get(value, inputs.get(value)))
+        number_of |= {value: (number, value.index) for value in call.made}
+        present = tuple([value is not None for value in call.outputs])
+        frozen = known.get(id(call.attributes))
         if frozen is None:
-            items = sorted(inner.attributes.items())
+            items = sorted(call.attributes.items())
             frozen = tuple([(name, attribute_key(attribute)) for name, attribute in items])
-            known[id(inner.attributes)] = frozen
-        structure += [inner.function.key, tuple(wires), present, frozen]
-        passed |= {item.ref: item for item in inner.attributes.values() if item.ref}
+            known[id(call.attributes)] = frozen
+        structure += [called_function(call), tuple(wires), present, frozen]
+        passed |= {item.ref: item for item in call.attributes.values() if item.ref}
     structure += [number_of[value] for value in outputs]
     structure.append(calls[0].graph.opset_imports.get(calls[0].domain, 0))
-    read = [source for source in inputs if isinstance(source, Value)]
-    return RegionOutline(calls, inner_calls, read, outputs, passed, tuple(structure))
+    return RegionOutline(calls, list(inputs), outputs, passed, tuple(structure))
 
 
 def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
@@ -541,14 +413,20 @@ def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
     opset = model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED)
     opset = outline.calls[0].graph.opset_imports.setdefault(domain, opset)
     body = BodyWriter(model, name, {domain: opset})
-    values = _formal_inputs(body, outline)
-    for number, inner in enumerate(outline.inner_calls):
-        label = f"{inner.function.name}_{number}"
-        names = ["" if each is None else f"{label.lower()}_out" for each in inner.outputs]
-        inputs = [None if read is None else values[read] for read in inner.inputs]
-        operator = (domain, inner.function.name, inner.function.overload)
-        node = body.add_node(operator, label, inputs, inner.attributes, names)
-        pairs = zip(inner.outputs, node.outputs, strict=True)
+    # Name the inputs after those of the functions that read them.
+    values: dict[Value, Value] = {}
+    wanted = set(outline.inputs)
+    for call in outline.calls:
+        for value, formal in zip_longest(call.inputs, _called(call).body.inputs):
+            if value in wanted and value not in values:
+                values[value] = body.add_input("x" if formal is None else formal.name)
+    for number, call in enumerate(outline.calls):
+        label = f"{call.op_type}_{number}"
+        names = ["" if each is None else f"{label.lower()}_out" for each in call.outputs]
+        inputs = [None if read is None else values[read] for read in call.inputs]
+        operator = (domain, call.op_type, call.overload)
+        node = body.add_node(operator, label, inputs, call.attributes, names)
+        pairs = zip(call.outputs, node.outputs, strict=True)
         values |= {each: value for each, value in pairs if each is not None and value is not None}
     for output in outline.outputs:
         body.graph.add_output(values[output])
@@ -558,17 +436,10 @@ def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
     return function
 
 
-def _formal_inputs(body: BodyWriter, outline: RegionOutline) -> dict[ValueSource, Value]:
-    """Name the inputs after those of the functions that read them."""
-    values: dict[ValueSource, Value] = {}
-    wanted = set(outline.inputs)
-    for inner in outline.inner_calls:
-        formals = inner.function.body.inputs
-        for slot, source in enumerate(inner.inputs):
-            if source in wanted and source not in values:
-                name = formals[slot].name if slot < len(formals) else "x"
-                values[source] = body.add_input(name)
-    return values
+def _called(call: Node) -> Function:
+    function = called_function(call)
+    assert function is not None  # noqa: S101  # see sets_in
+    return function
 
 
 # Merge neighbouring partitions of one target into regions.
@@ -626,10 +497,30 @@ def merge_partitions(
     """
     written = {function.body for function in model.functions.values() if is_written(function)}
     scopes = [graph for graph in model.graphs() if graph not in written]
-    merger = _Merger(model, scopes, reserved, stays_apart)
+    merger = _Merger(model, reserved, stays_apart)  # what is there keeps its names to itself
+    _part_growing(model, scopes, stays_apart)
     regions = [region for graph in scopes for region in merger.merge(graph)]
     merger.add_functions()
     return regions
+
+
+def _part_growing(
+    model: Model, scopes: Sequence[Graph], stays_apart: Callable[[Sequence[Node]], bool]
+) -> None:
+    """Put the calls of partitions back for those of regions that become part of larger ones."""
+    stuck: set[Node] = set()
+    while any(map(is_region, model.functions.values())):
+        sets = [calls for graph in scopes for calls in sets_in(graph)]
+        growing = {
+            call: _called(call)
+            for calls in sets
+            if len(calls) > 1 and not stays_apart(calls)
+            for call in calls
+            if call not in stuck and is_region(_called(call))
+        }
+        if not growing:
+            return
+        stuck.update(item.call for item in inline(model, growing.values(), growing).refused)
 
 
 def sets_in(graph: Graph) -> list[list[Node]]:
@@ -638,13 +529,13 @@ def sets_in(graph: Graph) -> list[list[Node]]:
     Calls are looked at in program order. Each joins the sets before it that it reads from, where
     that makes no cycle. All that leads to a call has been looked at by then, so a node that stands
     between the call and a set will never join them: a refusal is final. In the end no two
-    neighbouring sets could be one. Nodes may be moved for that.
+    neighbouring sets could be one.
 
     Returns:
         Each set in the order of the program.
     """
     functions = {node: function for node in graph if (function := _unit_called(node)) is not None}
-    contraction = Contraction(graph)
+    contraction, order = Contraction(graph), list(graph)
     for node in functions:
         # The calls of the same target that *node* reads from, each once.
         makers = {value.producer: None for value in node.read}
@@ -655,6 +546,7 @@ def sets_in(graph: Graph) -> list[list[Node]]:
             if object_to_devices(member for end in both for member in contraction.members(end)):
                 continue
             contraction.merge(source, node)
+    graph.arrange(order)
     sets: dict[Node, list[Node]] = {}
     for node in functions:
         sets.setdefault(contraction.find(node), []).append(node)
@@ -670,9 +562,14 @@ def _unit_called(node: Node) -> Function | None:
 
 def _alone(call: Node) -> Region:
     """Return the region that a call is by itself."""
-    function = called_function(call)
-    assert function is not None  # noqa: S101  # see sets_in
-    return Region(function, call, (), tuple([inner.name for inner in inner_calls_of(call)]))
+    function = _called(call)
+    names = [call.name]
+    if not is_partition(function):
+        entries = read_entries(call)
+        told = [e.name for e in entries] if len(entries) == function.body.node_count else []
+        inner = zip_longest(told, function.body)
+        names = [name or f"{call.name}/{node.name}" for name, node in inner]
+    return Region(function, call, (), tuple(names))
 
 
 class _Merger:
@@ -680,7 +577,6 @@ class _Merger:
 
     Args:
         model: The model to edit.
-        scopes: The graphs that regions are in.
         reserved: Names that no function may have.
         stays_apart: Tells of the calls of a region to be whether they are left alone.
     """
@@ -688,13 +584,11 @@ class _Merger:
     def __init__(
         self,
         model: Model,
-        scopes: Iterable[Graph],
         reserved: Iterable[str],
         stays_apart: Callable[[Sequence[Node]], bool],
     ) -> None:
         self.model = model
         self.stays_apart = stays_apart
-        self.scopes = scopes
         self.node_names: set[str] = set()
         self.used_names: set[tuple[str, str]] = set()
         for node in (node for graph in model.graphs() for node in graph):
@@ -705,7 +599,6 @@ class _Merger:
         self.made: dict[Structure, Function] = {}
         self.numbers: dict[str, int] = {}
         self.calls: dict[Function, int] = {}
-        self.dissolved: dict[Function, None] = {}
 
     def merge(self, graph: Graph) -> list[Region]:
         """Merge in one graph; return its regions in program order."""
@@ -718,29 +611,30 @@ class _Merger:
         several = [calls for calls in sets if len(calls) > 1]
         if not several:
             return [_alone(call) for (call,) in sets]
-        order, places = arranged(nodes, several)
+        order, moved = arranged(nodes, several)
+        behind = names_behind(nodes)
         graph.arrange(order)
-        run = 1 + max(run_of(call) for calls in sets for call in calls)
+        calls = (call for calls in sets for call in calls)
+        records = (read_call(call) for call in calls if UNDO_KEY in call.remarks.metadata)
+        run = 1 + max((record.run for record in records if record is not None), default=0)
         regions = {
-            calls[-1]: self._join(calls, run, places[calls[-1]])
+            calls[-1]: self._join(calls, run, behind, moved[calls[-1]])
             if len(calls) > 1
             else _alone(calls[0])
             for calls in sets
         }
         return [regions[node] for node in order if node in regions]
 
-    def _join(self, calls: Sequence[Node], run: int, place: MemberPosition) -> Region:
-        """Make one call of several, in the place of the last."""
+    def _join(
+        self, calls: Sequence[Node], run: int, behind: Mapping[str, str], moved: Iterable[Node]
+    ) -> Region:
+        """Make one call of several, in the place of the last; what is *moved* follows it."""
         outline = outline_region(calls)
         function = self.made.get(outline.structure)
         if function is None:
             function = make_region(self.model, outline, self._new_name(outline.domain))
             self.made[outline.structure] = function
-        for call in calls:
-            called = called_function(call)
-            if called is not None and is_region(called):
-                self.dissolved[called] = None
-        metadata = outline.metadata(run, place)
+        metadata = outline.metadata(run, behind, moved)
         number = self.calls[function] = self.calls.get(function, -1) + 1
         name = claim(f"{function.name}_{number}", self.node_names)
         rewriter = GraphRewriter(calls[-1].graph)
@@ -756,9 +650,7 @@ class _Merger:
         rewriter.take_over_outputs(call, outline.outputs)
         inherit_devices(call, outline.calls)
         rewriter.erase(outline.calls)
-        return Region(
-            function, call, tuple(calls), tuple([inner.name for inner in outline.inner_calls])
-        )
+        return Region(function, call, tuple(calls), tuple([call.name for call in calls]))
 
     def _new_name(self, domain: str) -> str:
         while True:
@@ -768,16 +660,10 @@ class _Merger:
                 return name
 
     def add_functions(self) -> None:
-        """Put callees before their callers, and take out functions that nothing calls any more."""
-        unused = set(self.dissolved)
-        if unused:
-            for graph in self.scopes:
-                unused.difference_update(map(called_function, graph))
+        """Put callees before their callers."""
         waiting = {f: {called_function(node) for node in f.body} for f in self.made.values()}
         ordered: dict[tuple[str, str, str], Function] = {}
         for function in self.model.functions.values():
-            if function in unused:
-                continue
             ordered[function.key] = function
             for region, called in list(waiting.items()):
                 called.discard(function)

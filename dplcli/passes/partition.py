@@ -551,9 +551,11 @@ def _inside(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value
 #
 # ==============  ==================================================================================
 # ``run``         how many partitions the graph had been through before, if any
-# ``offsets``     how many nodes before the last one each lay, unless they stood in one row
-# ``moved``       nodes that had to move behind the call: first output, and how many nodes before
-#                                 the last one they lay
+# ``order``       the nodes as they stood, unless that was in one row: their numbers, and behind one
+#                                 the first output of what stood there, if it was none of them; the
+#                                 call stands in the place of the last one
+# ``behind``      of nodes that had to move behind the call, and of those that made embedded
+#                                 constants: by first output, that of what stood just behind
 # ``reads``       by node and input slot, what was read through Identity nodes, or is embedded now;
 #                                 ``""`` for a trailing omitted input
 # ``swapped``     the nodes whose two operands stood the other way round
@@ -593,25 +595,18 @@ class OriginRecorder:
                 repeated = {name for name, n in Counter(names).items() if name and n > 1}
                 self._repeated.update(dict.fromkeys(outermost.and_inner(), repeated))
         self._runs: dict[Graph, int] = {}
-        self._places: dict[Node, int] = {}
-        self._placed: set[Graph] = set()
         self._statements: dict[int, tuple[StatedType, object]] = {}
-        self._last: dict[Node, Node] = {}
+        self._behind: dict[Graph, dict[str, str]] = {}
+        self._last: dict[Node, str] = {}
         self._found: dict[int, tuple[str, Json]] = {}
-        seen = []
+        self._lasts: dict[int, str] = {}
         for item in outlines:
-            seen.append(item)
+            self._lasts[id(item)] = item.last.first_output
             self._found[id(item)] = _describe_nodes(item), self._describe(item)
-        placed = seen if self._places else []
-        self._anchors = {id(item): item.last for item in placed}
-        self._inner = {
-            node for item in placed for node in item.nodes if node is not self._anchors[id(item)]
-        }
 
     def stand_for(self, call: Node, item: Outline) -> None:
         """Let *call* have the place of the last node that it stands for."""
-        if self._anchors:
-            self._last[call] = self._anchors[id(item)]
+        self._last[call] = self._lasts[id(item)]
 
     def metadata(
         self, item: Outline, moved: Iterable[Node], stated: Sequence[int]
@@ -634,7 +629,10 @@ class OriginRecorder:
                 entries[number].append(of_node)
             nodes = encode_json(entries)
         if moved:
-            rest["moved"] = self._moved(moved, self._anchors.get(id(item)))
+            behind = self._order_of(item.match.root.graph)
+            follow = [self._last.get(node, node.first_output) for node in moved]
+            told = {name: behind[name] for name in follow if name in behind}
+            rest["behind"] = told | rest.get("behind", {})
         if stated:
             rest["stated"] = stated
         return {NODES_KEY: nodes, UNDO_KEY: encode_json(rest)} if rest else {NODES_KEY: nodes}
@@ -648,7 +646,9 @@ class OriginRecorder:
         nodes, repeated = item.nodes, self._repeated.get(graph)
         origin: Json = {"run": run} if run else {}
         if not _stands_in_one_row(item):
-            origin["offsets"] = self._offsets(item)
+            behind = self._order_of(item.match.root.graph)
+            origin["order"] = told_order(item.nodes, behind)
+            origin["behind"] = self._constants_behind(item, behind)
         if not item.reads_plainly:
             origin["reads"] = outside_reads(item)
             origin["bodies"] = {
@@ -668,29 +668,21 @@ class OriginRecorder:
         origin["types"] = self._types(item)
         return {key: value for key, value in origin.items() if value}
 
-    def _place(self, graph: Graph) -> None:
-        """Number the nodes of *graph*."""
-        if graph not in self._placed:
-            self._placed.add(graph)
-            self._places.update((node, number) for number, node in enumerate(graph))
+    def _order_of(self, graph: Graph) -> Mapping[str, str]:
+        """Say what stands behind each node of *graph*, which is not edited yet when first asked."""
+        if graph not in self._behind:
+            self._behind[graph] = names_behind(graph)
+        return self._behind[graph]
 
-    def _offsets(self, item: Outline) -> list[int]:
-        self._place(item.match.root.graph)
-        nodes = item.nodes
-        last = self._places[item.last]
-        offsets = [last - self._places[node] for node in nodes]
-        return [] if offsets == list(reversed(range(len(nodes)))) else offsets
-
-    def _moved(self, moved: Iterable[Node], anchor: Node | None) -> dict[str, int]:
-        if anchor is None:
-            return {}
-        lasts = (self._last.get(node, node) for node in moved)
-        return {
-            output.name: self._places[anchor] - self._places[node]
-            for node in lasts
-            for output in node.outputs[:1]
-            if output is not None and node in self._places and node not in self._inner
-        }
+    @staticmethod
+    def _constants_behind(item: Outline, behind: Mapping[str, str]) -> Json:
+        read: list[Value] = [*item.embedded]
+        told: Json = {}
+        for value in read:  # through Identity nodes, too
+            if value.producer is not None and value.graph is item.match.root.graph:
+                told[value.name] = behind[value.name]
+                read += value.producer.read
+        return told
 
     def _types(self, item: Outline) -> Json:
         """Describe what the file states of inner values, by the places of these."""
@@ -731,9 +723,6 @@ class OriginRecorder:
                 maker = value.producer
                 if maker is None:
                     break
-                if maker.graph is graph:
-                    self._place(graph)
-                    entry["at"] = self._places[item.last] - self._places[maker]
                 if not maker.inputs or maker.inputs[0] is None:
                     break
                 value = maker.inputs[0]
@@ -782,6 +771,29 @@ def _stands_in_one_row(item: Outline) -> bool:
             return False
         expected = node.next
     return all(value.producer is None for value in item.embedded)
+
+
+def names_behind(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return the order of *nodes*, all of a graph, by first outputs: what stands behind each."""
+    named = [node.first_output for node in nodes if node.first_output]
+    return dict(zip(named, [*named[1:], ""], strict=True))
+
+
+def told_order(nodes: Sequence[Node], behind: Mapping[str, str]) -> list[int | str]:
+    """Say how *nodes*, which a call is to stand for, stood; nothing if that was in one row.
+
+    Args:
+        nodes: The nodes, in the order of the record.
+        behind: The order of the graph.
+    """
+    numbers = sorted(range(len(nodes)), key=lambda number: nodes[number].position)
+    order: list[int | str] = []
+    for number, other in zip(numbers, [*numbers[1:], None], strict=True):
+        order.append(number)
+        following = behind.get(nodes[number].first_output)
+        if other is not None and following and following != nodes[other].first_output:
+            order.append(following)
+    return [] if order == list(range(len(nodes))) else order
 
 
 def stated_of(value: Value) -> StatedType | None:

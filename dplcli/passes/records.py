@@ -46,6 +46,11 @@ class RecordEntry(NamedTuple):
     outputs: tuple[str, ...]
     defaulted: frozenset[str]
 
+    @property
+    def first_output(self) -> str:
+        """The name of its first output, as :attr:`dplcli.ir.Node.first_output`."""
+        return next(filter(None, self.outputs), "")
+
     def fits(self, node: Node) -> bool:
         """Tell whether *node* may be a copy of it: of the same operator, with as many outputs."""
         if node.qualified_op != self.op or len(node.outputs) != len(self.outputs):
@@ -63,7 +68,6 @@ class ConstantRecord:
         node: Name of the node that made it; None for an initializer.
         attribute: The attribute that held the number.
         reads: What an Identity node copied; "" for other nodes.
-        at: How many nodes before the last one it lay; None if that is not known.
         known: The type that the file stated of it.
         remarks: What the node carried for readers and tools.
         rest: What the attribute did.
@@ -73,7 +77,6 @@ class ConstantRecord:
     node: str | None = None
     attribute: str = "value"
     reads: str = ""
-    at: int | None = None
     known: StatedType | None = None
     remarks: Remarks = NO_REMARKS
     rest: bytes = b""
@@ -109,8 +112,8 @@ class CallRecord:
 
     entries: tuple[RecordEntry, ...]
     run: int = 0
-    offsets: tuple[int, ...] = ()
-    moved: Mapping[str, int] = field(default_factory=dict)
+    order: tuple[int | str, ...] = ()
+    behind: Mapping[str, str] = field(default_factory=dict)
     reads: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     swapped: frozenset[int] = frozenset()
     constants: Mapping[str, ConstantRecord] = field(default_factory=dict)
@@ -120,21 +123,12 @@ class CallRecord:
     stated: frozenset[int] = frozenset()
     bodies: Mapping[int, BodiesRecord] = field(default_factory=dict)
 
-    @property
-    def has_places(self) -> bool:
-        """Whether it says where in the graph something was."""
-        return bool(self.offsets or self.moved) or any(
-            constant.at is not None for constant in self.constants.values()
-        )
-
-    @property
-    def last(self) -> int:
-        """Which of the nodes was the last one."""
-        return self.offsets.index(0) if self.offsets else len(self.entries) - 1
-
-    def offset(self, number: int) -> int:
-        """Return how many nodes before the last one a node lay."""
-        return self.offsets[number] if self.offsets else len(self.entries) - 1 - number
+    def following(self) -> dict[str, str]:
+        """Say what stood just behind nodes, all by first outputs; "" for the last one."""
+        order = self.order or range(len(self.entries))
+        names = [i if isinstance(i, str) else self.entries[i].first_output for i in order]
+        pairs = zip(order, names, [*names[1:], ""], strict=True)
+        return {name: after for i, name, after in pairs if not isinstance(i, str)} | {**self.behind}
 
 
 class _UnreadableError(Exception):
@@ -167,15 +161,15 @@ def _parsed(text: str) -> object:
 
 
 def _record(entries: tuple[RecordEntry, ...], rest: Mapping[str, Any]) -> CallRecord:
-    count = len(entries)
-    offsets = tuple(_distance(item) for item in _as(list, rest.get("offsets", [])))
-    if offsets and (len(set(offsets)) != count or len(offsets) != count or min(offsets)):
+    stated = _as(list, rest.get("order", []))
+    order = tuple(item if isinstance(item, str) else _distance(item) for item in stated)
+    if order and sorted(i for i in order if isinstance(i, int)) != list(range(len(entries))):
         raise _UnreadableError
     return CallRecord(
         entries,
         _distance(rest.get("run", 0)),
-        offsets,
-        {name: _distance(item) for name, item in _as(dict, rest.get("moved", {})).items()},
+        order,
+        {name: _text(item) for name, item in _as(dict, rest.get("behind", {})).items()},
         {
             _number(key): {_number(slot): _text(name) for slot, name in _as(dict, slots).items()}
             for key, slots in _as(dict, rest.get("reads", {})).items()
@@ -226,13 +220,12 @@ def _entry(item: object) -> RecordEntry:
 
 
 def _constant(item: Mapping[str, Any]) -> ConstantRecord:
-    node, at, stated = item.get("node"), item.get("at"), item.get("type")
+    node, stated = item.get("node"), item.get("type")
     return ConstantRecord(
         _distance(item.get("up", 0)),
         None if node is None else _text(node),
         _text(item.get("attribute", "value")),
         _text(item.get("reads", "")),
-        None if at is None else _distance(at),
         None if stated is None else _type(stated),
         _remarks(item.get("remarks", {})),
         _bytes(_text(item.get("rest", ""))),

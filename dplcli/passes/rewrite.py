@@ -39,6 +39,7 @@ from dplcli.ir.traversal import (
     dependents_before,
     enclosing_node,
     is_identity,
+    is_made_before,
     needed_within,
     outwards,
 )
@@ -516,7 +517,7 @@ def _object_to_operands(match: Match, pairs: Pairs, read: Sequence[Value]) -> st
     for value in read:
         if value in replaced:
             return f"the replacement reads {value.name!r}, which it replaces"
-        if not _is_defined_before(value, anchor):
+        if value.producer is not anchor and not is_made_before(value, anchor):
             return f"the replacement reads {value.name!r}, which is not made before it"
     if len(match.outputs) > 1:
         moved = dependents_before(anchor, match.outputs, match.nodes)
@@ -525,16 +526,6 @@ def _object_to_operands(match: Match, pairs: Pairs, read: Sequence[Value]) -> st
             if value in late:
                 return f"the replacement reads {value.name!r}, which needs what it replaces"
     return ""
-
-
-def _is_defined_before(value: Value, anchor: Node) -> bool:
-    if value.graph.values.get(value.name) is not value:
-        return False
-    here = enclosing_node(anchor, value.graph)
-    if here is None:
-        return False
-    maker = value.producer
-    return maker is None or maker is anchor or maker.position < here.position
 
 
 def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: AbstractSet[Node]) -> str:
@@ -820,7 +811,7 @@ def _key(operand: Operand) -> object:
     return id(operand)
 
 
-# Records of what was rewritten. They stay true when the model is edited further.
+# Records of what was rewritten, in words: they stay true when the model is edited further.
 
 
 class NodeIdentity(NamedTuple):
@@ -843,7 +834,7 @@ class NodeIdentity(NamedTuple):
 
 
 @keys("id=number rule scope root removed added")
-class Application:
+class Application(NamedTuple):
     """One application of a rule.
 
     Attributes:
@@ -851,45 +842,20 @@ class Application:
         round: The round it was made in.
         rule: The rule's name.
         scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
+        root: The node that made the first output.
+        removed: The nodes taken out.
+        added: The nodes put in.
+        values: The names of all values that these nodes had.
     """
 
     number: int
+    round: int
     rule: str
     scope: str
-
-    __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
-
-    def __init__(
-        self, number: int, round_number: int, root: tuple[Node, Outputs], change: Change
-    ) -> None:
-        self.number = number
-        self.round = round_number
-        self.rule = change.match.rule.qualified_name
-        self.scope = scope_of(change.match.root.graph)
-        self._root = root
-        self._removed = [(node, node.outputs) for node in change.removed]
-        self._added = [(node, node.outputs) for node in change.added]
-
-    @property
-    def root(self) -> NodeIdentity:
-        """The node that made the first output."""
-        return identify(*self._root)
-
-    @property
-    def values(self) -> frozenset[str]:
-        """The names of all values that the nodes taken out or put in had, and of the root's."""
-        every = (self._root, *self._removed, *self._added)
-        return frozenset(value.name for _, outputs in every for value in outputs if value)
-
-    @property
-    def removed(self) -> tuple[NodeIdentity, ...]:
-        """The nodes taken out."""
-        return tuple(identify(*item) for item in self._removed)
-
-    @property
-    def added(self) -> tuple[NodeIdentity, ...]:
-        """The nodes put in."""
-        return tuple(identify(*item) for item in self._added)
+    root: NodeIdentity
+    removed: tuple[NodeIdentity, ...]
+    added: tuple[NodeIdentity, ...]
+    values: frozenset[str]
 
 
 def identify(node: Node, outputs: Outputs) -> NodeIdentity:
@@ -1581,7 +1547,7 @@ class RewriteDriver:
             for match in self._matches(rule, root):
                 outcome = self._attempt(progress, match)
                 if isinstance(outcome, Change):
-                    self._note(Application(self.applied + 1, self.round, was, outcome), outcome)
+                    self._note(rule, was, outcome)
                     return True
                 first = first or outcome
         except StepBudgetExceededError as error:
@@ -1627,9 +1593,22 @@ class RewriteDriver:
             self.loops.note_birth(match, outcome.added)
         return outcome
 
-    def _note(self, application: Application, change: Change) -> None:
+    def _note(self, rule: RewriteRule, root: tuple[Node, Outputs], change: Change) -> None:
+        """Record an application; *root* is the root and what it made before."""
+        removed = [(node, node.outputs) for node in change.removed]
+        added = [(node, node.outputs) for node in change.added]
+        made = (outputs for _, outputs in (root, *removed, *added))
         self.applied += 1
-        rule = change.match.rule
+        application = Application(
+            self.applied,
+            self.round,
+            rule.qualified_name,
+            scope_of(change.match.root.graph),
+            identify(*root),
+            tuple([identify(*each) for each in removed]),
+            tuple([identify(*each) for each in added]),
+            frozenset([value.name for outputs in made for value in outputs if value]),
+        )
         self.counts[rule.qualified_name] += 1
         for observer in self.observers:
             observer.applied(application)

@@ -54,18 +54,13 @@ if TYPE_CHECKING:
 
 def _names(rule: Rule, function: Function) -> bool:
     """Tell whether the pattern of *rule* asks for *function* by name or by metadata."""
-    for part in all_parts(rule.pattern):
-        for callee in part.op.choices if isinstance(part, CallPattern) else ():
-            match callee:
-                case OpName(op_type, domain):
-                    named = (domain, op_type) == (function.domain, function.name)
-                case FunctionName(name):
-                    named = bool(name) and callee.accepts(function.domain, function.name)
-                case FunctionPattern():
-                    named = bool(callee.metadata)
-                case _:
-                    named = False
-            if named:
+    for callee in _callees(rule):
+        match callee:
+            case OpName(op_type, domain) if (domain, op_type) == (function.domain, function.name):
+                return True
+            case FunctionName(name) if name and callee.accepts(function.domain, function.name):
+                return True
+            case FunctionPattern() if callee.metadata:
                 return True
     return False
 
@@ -312,10 +307,7 @@ def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> 
             if not _leads_into(value, match, taken):
                 who = describe_escape(value, match.nodes, taken)
                 return _escape(match, value, f"{who}, which does not lead to the root")
-        for node in needed_within(match.nodes, escaping):
-            if draws_random(node):
-                reason = f"{node.label!r} draws random numbers, which would be drawn twice"
-                return Rejection(match.rule, match.root, "escape", reason, node)
+        return _object_to_random(match, needed_within(match.nodes, escaping))
     return None
 
 
@@ -326,11 +318,16 @@ def _object_to_kept(match: Match, escaping: Sequence[Value], taken: Taken) -> Re
         if any(output.producer in kept for output in match.outputs):
             reason = f"{describe_escape(value, match.nodes, taken)}, and needs what is replaced"
             return _escape(match, value, reason)
-    for node in kept:
-        if draws_random(node):
-            reason = f"{node.label!r} draws random numbers, which would be drawn twice"
-            return Rejection(match.rule, match.root, "escape", reason, node)
-    return None
+    return _object_to_random(match, kept)
+
+
+def _object_to_random(match: Match, nodes: Iterable[Node]) -> Rejection | None:
+    """Refuse to compute again what comes out otherwise each time."""
+    node = next(filter(draws_random, nodes), None)
+    if node is None:
+        return None
+    reason = f"{node.label!r} draws random numbers, which would be drawn twice"
+    return Rejection(match.rule, match.root, "escape", reason, node)
 
 
 def _object_to_facts(match: Match) -> Rejection | None:

@@ -330,9 +330,12 @@ WRONG = [
     ("dpl.nodes", '[["Neg", "n", ["b"]]]'),
     ("dpl.nodes", '[["Neg", "n", ["b"]], ["Abs", "m", ["o"]], ["Abs", "l", ["p"]]]'),
     ("dpl.undo", "3"),
-    ("dpl.undo", '{"offsets": [2, 1]}'),
-    ("dpl.undo", '{"offsets": [-1, 0]}'),
-    ("dpl.undo", '{"offsets": [true, 0]}'),
+    ("dpl.undo", '{"order": [1]}'),
+    ("dpl.undo", '{"order": [0, 0, "o"]}'),
+    ("dpl.undo", '{"order": [true, 0]}'),
+    ("dpl.undo", '{"behind": ["o", ""]}'),
+    ("dpl.undo", '{"behind": {"b": 1}}'),
+    ("dpl.undo", '{"behind": {"b": true}}'),
     ("dpl.undo", '{"run": 1e9}'),
     ("dpl.undo", '{"reads": {"x": {}}}'),
     ("dpl.undo", '{"types": {"0": ["float99", []]}}'),
@@ -360,8 +363,10 @@ def test_metadata_that_cannot_be_right_are_as_good_as_missing(key: str, text: st
 
 
 STRANGE = [
-    {"offsets": [2_000_000_000, 0]},
-    {"moved": {"b": 5, "o": 1, "nothing": 3}},
+    {"order": [1, "nothing", 0, "p"]},
+    {"behind": {"b": "", "o": "b"}},
+    {"behind": {"b": "o", "o": "p", "p": "b"}},
+    {"behind": {"b": "nothing", "nothing": "p", "": "o"}},
     {"reads": {"0": {"0": "o"}, "1": {"7": "", "0": "nothing"}, "9": {"9": "b"}}},
     {"reads": {"1": {"2000000000": ""}}},
     {"constants": {"k": {"reads": "k"}, "l": {"reads": "k"}}},
