@@ -389,7 +389,7 @@ def _on_fusing(path: Path, model: Model, selection: Selection) -> str:
         if isinstance(rule, PatternRule)
         and any(type(o) is frozenset and not o & there for o in rule.matcher.program.root.required)
     }
-    inside, total = _covered(selection)
+    inside, total = selection.share
     if not waiting or total < _SOME_MORE * inside:
         return ""
 
