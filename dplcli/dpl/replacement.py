@@ -1623,7 +1623,7 @@ class RewriteRule(Rule):
             return self.replacement.text
         return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
 
-    @cached_property
+    @property
     def nodewise(self) -> Nodewise | None:
         """The nodes that its function looks at one by one; None if the rule looks for a pattern."""
         return None if self.text is not None else nodewise_of(self.replacement)
@@ -1631,7 +1631,7 @@ class RewriteRule(Rule):
     @property
     def is_nodewise(self) -> bool:
         """Whether a function looks at nodes one by one, and the pattern says nothing."""
-        return self.text is None and nodewise_of(self.replacement) is not None
+        return self.nodewise is not None
 
     @property
     def producers_first(self) -> bool:
