@@ -248,10 +248,12 @@ def _keep(
 
 
 def _asked(rule: PatternRule | RewriteRule, locate: Locate) -> PatternRule | RewriteRule:
-    """Return *rule* with what each run asks of it, so that no run has to parse all its texts."""
+    """Return *rule* with what each run asks of all rules, so that only few are compiled again."""
     kept = replace(rule, locate=locate)
+    _ = kept.demand  # it remembers the answers
     if isinstance(kept, RewriteRule):
-        _ = kept.reach, kept.counts_uses  # which it remembers
+        _ = kept.reach, kept.counts_uses, kept.inner_operators
+    del vars(kept)["matcher"]
     return kept
 
 

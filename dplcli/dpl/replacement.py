@@ -1641,7 +1641,7 @@ class RewriteRule(Rule):
     @property
     def heads(self) -> frozenset[tuple[str, str]] | None:
         """The operators (domain, type) that its matches are rooted in; None for all."""
-        return self.nodewise.operators if self.nodewise else self.matcher.program.root.heads
+        return self.nodewise.operators if self.nodewise else self.demand.heads
 
     @cached_property
     def reach(self) -> int | None:
@@ -1659,7 +1659,7 @@ class RewriteRule(Rule):
         asked = [*self.where, *(self.text.expressions if self.text else ())]
         return any(expression.calls(SHAPE_FUNCTIONS) for expression in asked)
 
-    @property
+    @cached_property
     def inner_operators(self) -> frozenset[tuple[str, str]] | None:
         """The operators of the nodes that it looks at besides the root of a match; None for any."""
         is_open = self.is_nodewise or self.follows_shapes
