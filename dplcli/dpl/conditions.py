@@ -147,7 +147,7 @@ class _Course(local):
         self.begin()
 
     def begin(self) -> None:
-        """Begin another evaluation."""
+        """Begin another evaluation: forget what was noted."""
         self.left = FREE
         self.items = 0
         self.weights: dict[int, tuple[object, int]] = {}
@@ -2072,9 +2072,11 @@ class Expression:
         return _Compiler(self._parts.needed, self._parts.local).compiled(part)
 
     def _run(self, code: Code, facts: Mapping[str, Facts]) -> object:
-        _COURSE.begin()
-        with np.errstate(all="ignore") if self._parts.computes else nullcontext():
-            return _computed(code(facts))
+        try:
+            with np.errstate(all="ignore") if self._parts.computes else nullcontext():
+                return _computed(code(facts))
+        finally:
+            _COURSE.begin()  # what is noted would keep a model alive
 
 
 def _computed(result: object) -> object:
