@@ -172,7 +172,9 @@ def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
     found = []
     for graph in model.graphs():
         index, program = OpIndex(graph), matcher.program
-        indexed = [set(index.candidates(program, by_edges=by_edges)) for by_edges in (False, True)]
+        indexed = [
+            set(index.candidates(program.demand, by_edges=by_edges)) for by_edges in (False, True)
+        ]
         for root in graph:
             for state in matcher.solutions(root):
                 if root not in state.claimed:

@@ -413,7 +413,10 @@ class RuleMaker:
         captures: dict[str, str] = {}
         with mistakes.gathered():
             try:
-                pattern, unused = read_pattern(entry.pattern, self.schemas)
+                lines = place.statements(("pattern",))
+                pattern, unused = read_pattern(
+                    entry.pattern if lines is None else lines, self.schemas
+                )
                 if isinstance(entry, PatternItem) or entry.function is None:
                     check_roots(pattern)
                 names, captures = bound_names(pattern), captures_of(pattern)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.catalog.finding import Catalog, find_catalog
 from dplcli.catalog.python import check_rules
+from dplcli.dpl.replacement import RewriteRule
 from dplcli.errors import CatalogError
 from dplcli.files import cache_folder, exists, resolved, temporary_file
 from dplcli.version import __version__, program_files
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
     from dplcli.catalog.catalog import Reader
     from dplcli.catalog.finding import CatalogPart
     from dplcli.dpl.pattern import TextPosition
-    from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import PatternRule
+    from dplcli.dpl.rule import Locate, PatternRule
     from dplcli.ir import SchemaLibrary
 
 _SUFFIXES = (".yaml", ".yml")
@@ -224,7 +224,7 @@ def _keep(
         {file: _digest_of(parts[file].text) for file in read},
         {
             file: tuple(
-                replace(rule, locate=_Locator(path, type(rule), rule.qualified_name, library))
+                _asked(rule, _Locator(path, type(rule), rule.qualified_name, library))
                 for rule in parts[file].rules
             )
             for file in read
@@ -245,6 +245,16 @@ def _keep(
     files = sorted(folder.glob(f"*{_END}"), key=lambda item: item.stat().st_mtime)
     for old in files[:-_MOST_FILES]:
         old.unlink(missing_ok=True)
+
+
+def _asked(rule: PatternRule | RewriteRule, locate: Locate) -> PatternRule | RewriteRule:
+    """Return *rule* with what each run asks of all rules, so that only few are compiled again."""
+    kept = replace(rule, locate=locate)
+    _ = kept.demand  # it remembers the answers
+    if isinstance(kept, RewriteRule):
+        _ = kept.reach, kept.counts_uses, kept.inner_operators
+    del vars(kept)["matcher"]
+    return kept
 
 
 def _in_order(path: Path, parts: Mapping[Path, CatalogPart]) -> Iterator[Path]:

@@ -1,25 +1,28 @@
 """Templates: entries of a catalogue file that stand for several rules.
 
-``for_each`` lists the values for which an entry is written out. A value or a fragment replaces
-``${name}``. A text that was written out consists of pieces of the file, so every message has a
-place in the file.
+``for_each`` lists the values for which an entry is written out. A value replaces ``${name}``. A
+text that was written out consists of pieces of the file, so every message has a place in the file.
+Where ``${name}`` is a fragment, both texts are parsed, and the tree of the one is put into the
+other's.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass, field
 from itertools import product
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
-from dplcli.errors import CatalogError, did_you_mean
+from dplcli.dpl.expression import parse_lines, wrong
+from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 from dplcli.ir.types import Exempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.catalog.yaml import YamlSource
-    from dplcli.errors import PatternSyntaxError
 
     Combination: TypeAlias = "Mapping[str, VariableValue]"
 
@@ -32,8 +35,7 @@ if TYPE_CHECKING:
 REFERENCE = re.compile(r"\$\$\{|\$\{([^{}\n]*)(\}?)")
 """``${name}``, or ``$${`` which stands for ``${``."""
 
-_TOKEN = re.compile(r"""("[^"\n]*"|'[^'\n]*')|(\#[^\n]*)|(\\\n)|(\n)|([(\[{])|([)\]}])|(\S)""")
-_STRING, _COMMENT, _CONTINUED, _NEWLINE, _OPENING, _CLOSING, _OTHER = range(1, 8)
+_QUOTED_OR_COMMENT = re.compile(r"""("[^"\n]*"|'[^'\n]*')|#[^\n]*""")
 
 
 class ScalarText(NamedTuple):
@@ -65,8 +67,8 @@ class ScalarText(NamedTuple):
 
     def references(self, *, skip_comments: bool = False) -> Iterator[re.Match[str]]:
         """Yield each ``${name}`` and ``$${``, in order; *skip_comments* ignores ``#`` comments."""
-        tokens = _TOKEN.finditer(self.text) if skip_comments and "#" in self.text else ()
-        comments = [token.span() for token in tokens if token.lastindex == _COMMENT]
+        skipped = _QUOTED_OR_COMMENT.finditer(self.text) if skip_comments else ()
+        comments = [each.span() for each in skipped if each[1] is None]
         for reference in REFERENCE.finditer(self.text):
             if not any(start <= reference.start() < end for start, end in comments):
                 yield reference
@@ -94,27 +96,72 @@ class Expanded(NamedTuple):
     Attributes:
         pieces: Its parts, in order.
         base: The scalar that it was made from.
+        fragments: In a pattern, what names in it stand for: a fragment's name, and its text.
     """
 
     pieces: Sequence[TextPiece]
     base: ScalarText
+    fragments: Mapping[str, tuple[str, Expanded]] = MappingProxyType({})
 
     @property
     def text(self) -> str:
         """The whole text."""
         return "".join(piece.text for piece in self.pieces)
 
+    @property
+    def line_count(self) -> int:
+        """The lines of its tree: an empty one, which Python may point to, ends each text."""
+        inner = (text.line_count for _, text in self.fragments.values())
+        return self.text.count("\n") + 2 + sum(inner)
+
     def position(self, line: int, column: int) -> tuple[YamlSource, int, int]:
-        """Return the file and the 0-based line and column in it for a 1-based line and a column."""
+        """Return the file and the 0-based line and column in it for a place in its tree."""
         lines = self.text.split("\n")
+        left = line - len(lines) - 1
+        for _, text in self.fragments.values():
+            if 0 < left <= text.line_count:
+                return text.position(left, column)
+            left -= text.line_count
         line = min(line, len(lines))
         column = min(column, len(lines[line - 1]))
         return self._position(sum(len(item) + 1 for item in lines[: line - 1]) + column)
 
-    def error(self, message: str, offset: int) -> CatalogError:
-        """Point at where a letter of the text was written."""
-        source, line, column = self._position(offset)
-        return source.error_at(message, line, column)
+    def statements(self, before: int = 0, placed: set[str] | None = None) -> list[ast.stmt]:
+        """Parse a pattern, and put the trees of its fragments into its tree.
+
+        The expression of a fragment takes the place of its name. Its other lines go before that
+        statement, once.
+
+        Args:
+            before: How many lines of trees there are before it.
+            placed: The fragments whose lines are there; more are added.
+
+        Raises:
+            PatternSyntaxError: It cannot be parsed, or a fragment cannot be put there.
+        """
+        placed = set() if placed is None else placed
+        body = parse_lines("\n" * before + self.text, "the pattern")
+        end = before + self.text.count("\n") + 2
+        above: dict[int, list[ast.stmt]] = {}
+        for name, (fragment, text) in self.fragments.items():
+            inner = text.statements(end, placed)
+            if not inner:
+                raise PatternSyntaxError(f"the fragment {fragment!r} is empty", line=end + 1)
+            *lines, last = inner
+            if not isinstance(last, ast.Expr):
+                what = f"the last line of the fragment {fragment!r} must be an expression"
+                raise wrong(last, what)
+            there = (n for n, statement in enumerate(body) if _put(last.value, name, statement))
+            place = next(there, None)
+            if place is None:
+                row = self.text.partition(name)[0].split("\n")
+                what = f"the fragment {fragment!r} stands for a value, and none can stand here"
+                raise PatternSyntaxError(what, line=before + len(row), column=len(row[-1]))
+            if fragment not in placed:
+                placed.add(fragment)
+                above[place] = [*above.get(place, ()), *lines]
+            end += text.line_count
+        return [each for n, last in enumerate(body) for each in (*above.get(n, ()), last)]
 
     def _position(self, left: int) -> tuple[YamlSource, int, int]:
         for piece in self.pieces:
@@ -127,44 +174,17 @@ class Expanded(NamedTuple):
         return last.written.source, *last.written.position(end)
 
 
-def split(pieces: Sequence[TextPiece], offset: int) -> tuple[list[TextPiece], list[TextPiece]]:
-    """Cut a text in two."""
-    before: list[TextPiece] = []
-    for number, piece in enumerate(pieces):
-        if offset < len(piece.text):
-            if not offset:
-                return before, list(pieces[number:])
-            inside = offset if piece.is_verbatim else 0
-            left = piece._replace(text=piece.text[:offset])
-            right = piece._replace(text=piece.text[offset:], offset=piece.offset + inside)
-            return [*before, left], [right, *pieces[number + 1 :]]
-        before.append(piece)
-        offset -= len(piece.text)
-    return before, []
-
-
-def open_statement(text: str) -> int:
-    """Return where the statement at the end of a pattern's text begins; brackets join lines."""
-    start, depth = 0, 0
-    for token in _TOKEN.finditer(text):
-        depth += {_OPENING: 1, _CLOSING: -1}.get(token.lastindex or 0, 0)
-        if token.lastindex == _NEWLINE and depth <= 0:
-            start = token.end()
-    return start
-
-
-def last_statement(text: str) -> tuple[int, int]:
-    """Return where the last statement of a pattern's text begins and ends; the same if none."""
-    start, end, depth, is_open = 0, 0, 0, False
-    for token in _TOKEN.finditer(text):
-        kind = token.lastindex
-        depth += {_OPENING: 1, _CLOSING: -1}.get(kind or 0, 0)
-        if kind == _NEWLINE and depth <= 0:
-            is_open = False
-        elif kind not in {_COMMENT, _NEWLINE, _CONTINUED}:
-            start = start if is_open else token.start()
-            is_open, end = True, token.end()
-    return start, end
+def _put(tree: ast.expr, name: str, statement: ast.stmt) -> bool:
+    """Put *tree* where *name* stands in a statement; tell whether it stands there."""
+    for holder in ast.walk(statement):
+        for field_name, part in ast.iter_fields(holder):
+            items = part if isinstance(part, list) else [part]
+            for place, item in enumerate(items):
+                if isinstance(item, ast.Name) and item.id == name:
+                    items[place] = tree
+                    setattr(holder, field_name, items if items is part else tree)
+                    return True
+    return False
 
 
 # Replacing ``${name}`` in the texts of one rule, by values of variables or by fragments.
@@ -172,7 +192,6 @@ def last_statement(text: str) -> tuple[int, int]:
 
 _LONGEST = 100_000
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?", re.ASCII)
-_ASSIGNMENT = re.compile(r"[A-Za-z_][\w, ]*=(?!=)")
 _LITERAL = "write $${ for ${ itself"
 
 
@@ -218,71 +237,64 @@ class Expander:
     used: set[str]
     conditions: list[ScalarText] = field(default_factory=list)
     _inside: list[str] = field(default_factory=list)
-    _placed: set[str] = field(default_factory=set)
     _length: int = 0
 
     def text(self, written: ScalarText, *, in_pattern: bool = False) -> Expanded:
         """Replace the references in a text; only a pattern may refer to fragments.
 
-        The expression of a fragment replaces the reference, in brackets. Its other lines go before
-        that line, once for each rule. Its conditions go to :attr:`conditions`.
+        A name stands where a fragment is to be put. The conditions of fragments go to
+        :attr:`conditions`, once for each rule.
 
         Raises:
             CatalogError: Nothing has the name, or it is a fragment's and the text is no pattern.
         """
-        return Expanded(self._pieces(written, in_pattern=in_pattern), written)
+        fragments: dict[str, tuple[str, Expanded]] = {}
+        pieces = self._pieces(written, fragments if in_pattern else None)
+        return Expanded(pieces, written, fragments)
 
     def _pieces(
-        self, written: ScalarText, *, in_pattern: bool, before: Sequence[TextPiece] = ()
+        self, written: ScalarText, fragments: dict[str, tuple[str, Expanded]] | None
     ) -> list[TextPiece]:
-        """Return the pieces of *before*, then those of *written*."""
-        pieces = list(before)
-        at = 0
-        for reference in written.references(skip_comments=in_pattern):
-            self._add(pieces, TextPiece(written.text[at : reference.start()], written, at))
-            at = reference.end()
-            if reference[1] is None:
-                self._add(pieces, TextPiece("${", written, reference.start(), is_verbatim=False))
-            else:
-                pieces = self._replaced(pieces, written, reference, in_pattern=in_pattern)
-        self._add(pieces, TextPiece(written.text[at:], written, at))
-        return pieces
-
-    def _add(self, pieces: list[TextPiece], piece: TextPiece) -> None:
-        if piece.text:
-            self._grow(piece.written, len(piece.text))
-            pieces.append(piece)
-
-    def _grow(self, written: ScalarText, length: int) -> None:
-        self._length += length
+        self._length += len(written.text) + 1
         if self._length > _LONGEST:
             raise written.error(f"the rule is more than {_LONGEST:,} letters long, written out")
+        pieces: list[TextPiece] = []
+        at = 0
+        for reference in written.references(skip_comments=fragments is not None):
+            pieces.append(TextPiece(written.text[at : reference.start()], written, at))
+            at = reference.end()
+            if reference[1] is None:
+                pieces.append(TextPiece("${", written, reference.start(), is_verbatim=False))
+            else:
+                pieces += self._replaced(written, reference, fragments)
+        pieces.append(TextPiece(written.text[at:], written, at))
+        return [piece for piece in pieces if piece.text]
 
     def _replaced(
         self,
-        before: list[TextPiece],
         written: ScalarText,
         reference: re.Match[str],
-        *,
-        in_pattern: bool,
+        fragments: dict[str, tuple[str, Expanded]] | None,
     ) -> list[TextPiece]:
-        """Return *before* and the text that a reference stands for."""
+        """Return what a reference stands for; a fragment is added to *fragments*."""
         name = reference[1].strip()
         if not reference[2] or not _NAME.fullmatch(name):
             message = f"{reference[0]!r} is not a name in ${{…}}"
             raise written.error(message, reference.start(), _LITERAL)
         if name in self._inside:
             raise written.error(f"{name!r} stands for itself", reference.start())
-        self._grow(written, 1)
         self._inside.append(name)
-        if name in self.fragments:
-            if not in_pattern:
-                message = f"{name!r} is a fragment: it can stand in patterns only"
-                raise written.error(message, reference.start())
-            pieces = self._fragment(before, self.fragments[name])
+        fragment = self.fragments.get(name)
+        if fragment is None:
+            pieces = self._pieces(self._value(name, written, reference.start()), fragments)
+        elif fragments is None:
+            message = f"{name!r} is a fragment: it can stand in patterns only"
+            raise written.error(message, reference.start())
         else:
-            value = self._value(name, written, reference.start())
-            pieces = self._pieces(value, in_pattern=in_pattern, before=before)
+            word = f"_fragment_{len(fragments)}_"
+            fragments[word] = name, self.text(fragment.pattern, in_pattern=True)
+            pieces = [TextPiece(word, written, reference.start(), is_verbatim=False)]
+            self.conditions += [each for each in fragment.where if each not in self.conditions]
         self._inside.pop()
         return pieces
 
@@ -302,29 +314,6 @@ class Expander:
             hint = did_you_mean(part, choice.fields)
             raise written.error(f"the variable {variable!r} has no {part!r}", offset, hint)
         return choice.fields[part]
-
-    def _fragment(self, before: list[TextPiece], fragment: Fragment) -> list[TextPiece]:
-        pieces = self._pieces(fragment.pattern, in_pattern=True)
-        text = "".join(piece.text for piece in pieces)
-        start, end = last_statement(text)
-        if start == end:
-            raise fragment.pattern.error(f"the fragment {fragment.name!r} is empty")
-        if _ASSIGNMENT.match(text, start):
-            message = f"the last line of the fragment {fragment.name!r} must be an expression"
-            raise Expanded(pieces, fragment.pattern).error(message, start)
-        rest, _ = split(pieces, end)
-        lines, expression = split(rest, start)
-        opening = TextPiece("(", fragment.pattern, is_verbatim=False)
-        closing = opening._replace(text=")")
-        if fragment.name not in self._placed:
-            self._placed.add(fragment.name)
-            self.conditions += [item for item in fragment.where if item not in self.conditions]
-            if lines:  # whole lines go before the statement at the end of what is there
-                text = "".join(piece.text for piece in before)
-                done, begun = split(before, open_statement(text))
-                newline = [] if lines[-1].text.endswith("\n") else [opening._replace(text="\n")]
-                before = [*done, *lines, *newline, *begun]
-        return [*before, opening, *expression, closing]
 
 
 # ``for_each``: the combinations of values for which an entry is written out.
@@ -580,6 +569,15 @@ class RuleEntry(NamedTuple):
         """Return the position of a letter of the text at *where*: ``rules.yaml:12:9``."""
         source, found_line, found_column = self._position(line, column, where)
         return f"{source.label}:{found_line + 1}:{found_column + 1}"
+
+    def statements(self, where: Where) -> list[ast.stmt] | None:
+        """Parse the text at *where*, a pattern; None if it stands in the file as it is.
+
+        Raises:
+            PatternSyntaxError: It cannot be parsed.
+        """
+        text = self.texts.get(where)
+        return None if text is None else text.statements()
 
     def _position(self, line: int, column: int, where: Where) -> tuple[YamlSource, int, int]:
         text = self.texts.get(where)

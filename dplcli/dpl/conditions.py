@@ -10,16 +10,16 @@ import ast
 import builtins
 import math
 import operator
-import re
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache, wraps
+from inspect import signature
 from itertools import combinations, starmap
+from threading import local
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from dplcli.shapes.rules import reshaped
 from dplcli.shapes.terms import Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from typing import NoReturn
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     Bound: TypeAlias = Value | tuple[Value, ...] | str | Mapping[str, Attribute]
     Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | SeveralAttributes | None"
-    Code: TypeAlias = "Callable[[Mapping[str, Facts], _Course], object]"
+    Code: TypeAlias = "Callable[[Mapping[str, Facts]], object]"
     from dplcli.shapes.terms import Number
 
     Array: TypeAlias = NDArray[Any]
@@ -133,12 +133,40 @@ FACTOR = 16
 MOST_ITEMS = 10_000
 """The most items of a list."""
 
-_left: ContextVar[int] = ContextVar("left", default=FREE)
+
+class _Course(local):
+    """What the evaluation that a thread is at has gone over.
+
+    Attributes:
+        left: How many elements it may still compute.
+        items: How many items its comprehensions have gone over.
+        weights: By ``id`` the lists that variables were bound to, with their weights.
+    """
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another evaluation: forget what was noted."""
+        self.left = FREE
+        self.items = 0
+        self.weights: dict[int, tuple[object, int]] = {}
+
+    def weight(self, thing: object) -> int:
+        """Count the items of nested lists, each as often as it stands there."""
+        if not isinstance(thing, (list, tuple, set)):
+            return 1
+        if id(thing) not in self.weights:
+            self.weights[id(thing)] = thing, 1 + sum(map(self.weight, thing))
+        return self.weights[id(thing)][1]
+
+
+_COURSE = _Course()
 
 
 def allow_for(size: int) -> None:
     """Allow more elements, since a constant of *size* elements is read."""
-    _left.set(_left.get() + FACTOR * size)
+    _COURSE.left += FACTOR * size
 
 
 def claim(size: int) -> None:
@@ -147,10 +175,9 @@ def claim(size: int) -> None:
     Raises:
         ValueError: The expression may not compute so many.
     """
-    left = _left.get() - size
-    if left < 0:
+    _COURSE.left -= size
+    if _COURSE.left < 0:
         raise ExpressionError("the expression computes far more numbers than it reads")
-    _left.set(left)
 
 
 # What a condition may ask of a captured value. What is unknown raises, and then it does not hold.
@@ -384,6 +411,31 @@ _COMPUTED_WIDE = 4
 """Floats of fewer bytes are computed in float32 and rounded once."""
 
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def _fails(
+    words: str, kind: type[Exception] = ValueError
+) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Let a function say *words* where Python or numpy raises an error of a *kind*."""
+
+    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
+        @wraps(function)
+        def computed(*args: P.args, **keywords: P.kwargs) -> Result:
+            try:
+                return function(*args, **keywords)
+            except kind as error:
+                if isinstance(error, ExpressionError):
+                    raise
+                raise ExpressionError(words) from error
+
+        return computed
+
+    return decorate
+
+
+@_fails("a list holds lists of different lengths")
 def _array(given: object) -> Array:
     """Turn a number or a list into an array."""
     if isinstance(given, np.ndarray):
@@ -414,6 +466,7 @@ def items_of(given: object) -> list[Any]:
     return given.tolist() if isinstance(given, np.ndarray) and given.ndim == 1 else [*given]
 
 
+@_fails("one number is expected, not several")
 def _whole(number: object) -> int:
     """Turn a number, or an array of one element, into a whole number.
 
@@ -431,16 +484,28 @@ def _whole(number: object) -> int:
     return builtins.int(item)
 
 
+@_fails("one number is expected, not several")
 def _number(number: object) -> float:
     """Turn a number, or an array of one element, into a float."""
     return builtins.float(_array(number).reshape(()).item())
 
 
+@_fails("a whole number is expected", TypeError)
 def _dims(given: object) -> tuple[int, ...]:
     """Read dimensions, axes or a permutation: whole numbers."""
     if isinstance(given, (int, np.integer)):
         return (operator.index(given),)
     return tuple(operator.index(item) for item in items_of(given))
+
+
+def _axes(given: object, rank: int) -> tuple[int, ...] | None:
+    """Read axes of an array of a rank; None stays None."""
+    axes = None if given is None else _dims(given)
+    if axes is not None and not all(-rank <= axis < rank for axis in axes):
+        raise ExpressionError("an axis is asked for that the array does not have")
+    if axes is not None and len({axis % rank for axis in axes}) < len(axes):
+        raise ExpressionError("an axis is named twice")
+    return axes
 
 
 def _pointwise(function: Callable[[Array], Array]) -> Callable[[object], Array | float]:
@@ -464,6 +529,7 @@ def _pointwise(function: Callable[[Array], Array]) -> Callable[[object], Array |
 # -- arrays ------------------------------------------------------------------------------------
 
 
+@_fails("the numbers do not fill the dimensions asked for")
 def reshape(data: object, dims: object) -> Array | LazyArray:
     """Give an array other dimensions; one of them may be -1."""
     return _kept(data).reshape(_dims(dims))
@@ -473,6 +539,7 @@ def _kept(given: object) -> Array | LazyArray:
     return given if isinstance(given, LazyArray) else _array(given)
 
 
+@_fails("the shapes of two arrays do not fit together")
 def expand(data: object, dims: object) -> Array:
     """Repeat an array along dimensions of 1 until it has the dimensions *dims*."""
     wanted = _dims(dims)
@@ -485,23 +552,28 @@ def expand(data: object, dims: object) -> Array:
     return np.broadcast_to(source, wanted).copy()
 
 
+@_fails("the order does not name every axis")
 def transpose(data: object, perm: object = None) -> Array:
     """Reorder the dimensions of an array; without *perm*, reverse them."""
     source = _array(data)
     claim(source.size)
-    return np.transpose(source, None if perm is None else _dims(perm)).copy()
+    return np.transpose(source, _axes(perm, source.ndim)).copy()
 
 
+@_fails("a dimension that is removed is not 1")
 def squeeze(data: object, axes: object = None) -> Array:
     """Remove dimensions of 1: those listed, or all."""
-    return np.squeeze(_array(data), None if axes is None else _dims(axes))
+    source = _array(data)
+    return np.squeeze(source, _axes(axes, source.ndim))
 
 
 def unsqueeze(data: object, axes: object) -> Array:
     """Insert dimensions of 1, which become *axes* of the result."""
-    return np.expand_dims(_array(data), _dims(axes))
+    source, added = _array(data), _dims(axes)
+    return np.expand_dims(source, _axes(added, source.ndim + len(added)) or ())
 
 
+@_fails("the numbers do not fill the dimensions asked for")
 def along(data: object, axis: object, rank: object) -> Array | LazyArray:
     """Put all elements along *axis* of an array of rank *rank*; its other dimensions are 1."""
     dims = [1] * _whole(rank)
@@ -510,6 +582,7 @@ def along(data: object, axis: object, rank: object) -> Array | LazyArray:
     return source if source.ndim == 1 == len(dims) else source.reshape(dims)
 
 
+@_fails("the arrays to join do not fit together")
 def concat(parts: object, axis: object = 0) -> Array:
     """Join arrays along *axis*."""
     arrays = [_array(part) for part in items_of(parts)]
@@ -586,7 +659,7 @@ def total(data: object, axes: object = None) -> object:
         return builtins.sum(items_of(data))
     claim(data.size)
     dtype = np.int64 if data.dtype == np.bool_ else data.dtype
-    return data.sum(axis=None if axes is None else _dims(axes), dtype=dtype)
+    return data.sum(axis=_axes(axes, data.ndim), dtype=dtype)
 
 
 # -- numbers and lists -------------------------------------------------------------------------
@@ -601,6 +674,7 @@ def whole_numbers(*bounds: object) -> list[int]:
     return items_of(builtins.range(*map(_whole, bounds)))
 
 
+@_fails("a number is infinite or not a number")
 def rounded(number: object) -> object:
     """Round to the nearest whole number, ties to the even one."""
     if isinstance(number, np.ndarray | LazyArray):
@@ -609,11 +683,13 @@ def rounded(number: object) -> object:
     return builtins.round(number)  # type: ignore[call-overload]  # what is no number raises
 
 
+@_fails("values of different kinds are compared", TypeError)
 def from_smallest(items: object) -> list[Any]:
     """List the items from the smallest to the largest."""
     return builtins.sorted(items_of(items))
 
 
+@_fails("lists of different lengths are paired")
 def pairs(*lists: object) -> list[tuple[Any, ...]]:
     """Pair the items of lists of equal length."""
     return builtins.list(zip(*map(items_of, lists), strict=True))
@@ -647,11 +723,19 @@ def inverse(perm: object) -> list[int]:
     return builtins.sorted(builtins.range(len(items)), key=items.__getitem__)
 
 
+def _count(items: Any) -> int:  # noqa: ANN401  # of any kind
+    """Count the items of a list."""
+    if not hasattr(items, "__len__"):
+        raise ExpressionError("a list is expected")
+    return len(items)
+
+
 def _or_reduced(
     python: Callable[..., object], reduce: Callable[[Array], object]
 ) -> Callable[..., object]:
     """Use *reduce* for a single array or truth value, and Python's function otherwise."""
 
+    @_fails("values of different kinds are compared", TypeError)
     def choose(*given: object) -> object:
         if len(given) == 1 and isinstance(given[0], LazyArray):
             claim(given[0].size)
@@ -682,8 +766,8 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "rsqrt": _pointwise(lambda data: np.asarray(1 / np.sqrt(data))),
     "exp": _pointwise(np.exp),
     "log": _pointwise(np.log),
-    "min": _or_reduced(min, np.ndarray.min),
-    "max": _or_reduced(max, np.ndarray.max),
+    "min": _fails("there are no numbers to choose from")(_or_reduced(min, np.ndarray.min)),
+    "max": _fails("there are no numbers to choose from")(_or_reduced(max, np.ndarray.max)),
     "all": _or_reduced(all, np.ndarray.all),
     "any": _or_reduced(any, np.ndarray.any),
     "sum": total,
@@ -1046,7 +1130,7 @@ class _Proof:
 # What expressions may ask of sizes that shape inference does not know.
 
 
-def dims(value: object) -> Dims:
+def dims(value: ValueFacts) -> Dims:
     """Return the dimensions of a captured value, also where the model computes them.
 
     A dimension is a number or a polynomial over the dimensions of inputs. All that can be asked of
@@ -1055,22 +1139,17 @@ def dims(value: object) -> Dims:
     Raises:
         UnknownFactError: Not even the rank is known.
     """
-    if not isinstance(value, ValueFacts):
-        raise ExpressionError("dims takes a name of the pattern")
     shape = shape_of(value.subject)
     if shape is None:
         raise _unranked(value.subject)
     return shape
 
 
-def _are_equal_dims(first: object, second: object) -> bool:
+def _are_equal_dims(first: ValueFacts, second: ValueFacts) -> bool:
     """Tell what ``dims(first) == dims(second)`` does; where types have other ranks, soon."""
-    if isinstance(first, ValueFacts) and isinstance(second, ValueFacts):
-        types = (first.subject.known_type(), second.subject.known_type())
-        ranks = {len(each.shape) for each in types if each is not None and each.shape is not None}
-        if len(ranks) > 1:
-            return False
-    return dims(first) == dims(second)
+    types = (first.subject.known_type(), second.subject.known_type())
+    ranks = {len(each.shape) for each in types if each is not None and each.shape is not None}
+    return len(ranks) < 2 and dims(first) == dims(second)  # noqa: PLR2004  # they differ
 
 
 def is_static(value: ValueFacts) -> bool:
@@ -1215,22 +1294,19 @@ def _product(numbers: object) -> float:
     return product
 
 
-def _on_values(function: Callable[..., object], count: int) -> Callable[..., object]:
-    """Check that the first *count* arguments of *function* are captured values."""
-
-    @wraps(function)
-    def checked(*args: object) -> object:
-        if len(args) < count or any(type(arg) is not ValueFacts for arg in args[:count]):
-            names = "a name" if count == 1 else f"{count} names"
-            raise ExpressionError(f"{function.__name__} takes {names} of the pattern first")
-        return function(*args)
-
-    return checked
+def _of_values(functions: Iterable[Callable[..., object]]) -> dict[str, Callable[..., object]]:
+    """Let functions say that they take captured values, if they are given something else."""
+    return {
+        each.__name__: _fails(f"{each.__name__} takes a name of the pattern first", AttributeError)(
+            each
+        )
+        for each in functions
+    }
 
 
 _OF_ONE_VALUE = (
-    *(is_close, per_tensor, is_static, depth, has_depth, columns, batches_agree, left_is_matrix),
-    *(right_is_matrix, symmetric, transposes_last_two, only_output, keeps_order),
+    *(dims, is_close, per_tensor, is_static, depth, has_depth, columns, batches_agree),
+    *(left_is_matrix, right_is_matrix, symmetric, transposes_last_two, only_output, keeps_order),
 )
 _OF_TWO_VALUES = (
     *(same_shape, broadcasts_to, per_channel, shaped_like, per_column, scales_columns, depends_on),
@@ -1238,12 +1314,10 @@ _OF_TWO_VALUES = (
 )
 FUNCTIONS: dict[str, Callable[..., object]] = {
     **ARRAY_FUNCTIONS,
-    "len": len,
+    "len": _count,
     "abs": abs,
     "prod": _product,
-    "dims": dims,
-    **{function.__name__: _on_values(function, 1) for function in _OF_ONE_VALUE},
-    **{function.__name__: _on_values(function, 2) for function in _OF_TWO_VALUES},
+    **_of_values([*_OF_ONE_VALUE, *_OF_TWO_VALUES]),
 }
 """Every function an expression may call, but for :data:`VALUE_OR`."""
 
@@ -1253,15 +1327,10 @@ VALUE_OR = "value_or"
 FUNCTION_NAMES = (*FUNCTIONS, VALUE_OR)
 
 _VALUES_FIRST = {
-    **{function.__name__: 1 for function in (*_OF_ONE_VALUE, dims)},
+    **{function.__name__: 1 for function in _OF_ONE_VALUE},
     **{function.__name__: 2 for function in _OF_TWO_VALUES},
 }
 """How many arguments of a function are captured values, from the first on."""
-
-_QUIET = frozenset(
-    {"prod", "len", "all", "any", "dims", "per_channel", "broadcasts_to", "same_shape", "is_static"}
-)
-"""Functions that do no arithmetic on data."""
 
 _PROVED = frozenset({"dims", "same_shape", "broadcasts_to"})
 """The functions that compare sizes, which may be equal though nothing proves it."""
@@ -1319,7 +1388,7 @@ def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object]
                 return combined(operation, left, right)
         return operation(left, right)
 
-    return checked
+    return _fails("the shapes of two arrays do not fit together")(checked)
 
 
 _are_unequal = _compared(operator.ne)
@@ -1340,6 +1409,7 @@ def _lacks(item: object, items: Collection[object]) -> bool:
     return isinstance(items, str) or all(_differs(item, other) for other in items)
 
 
+@_fails("a list holds lists of different lengths")
 def _dims_of(operand: object) -> tuple[int, ...]:
     if isinstance(operand, (list, tuple)):
         operand = np.asarray(operand)
@@ -1377,7 +1447,7 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
         )
     },
     **{
-        kind: _compared(operation)
+        kind: _fails("values of different kinds are compared", TypeError)(_compared(operation))
         for kind, operation in (
             (ast.Eq, operator.eq),
             (ast.Lt, operator.lt),
@@ -1408,32 +1478,6 @@ UNANSWERABLE = (
 )
 
 
-_PLAIN: tuple[tuple[str, str], ...] = (
-    (r"(local|free) variable", "a variable is read before it has a value"),
-    (r"truth value of an (empty )?array", "an array is not true or false: write all(…) or any(…)"),
-    (r"into shape \(\)", "one number is expected, not several"),
-    (r"as an integer", "a whole number is expected"),
-    (r"repeated axis", "an axis is named twice"),
-    (r"cannot reshape|unknown dimension: -1", "the numbers do not fill the dimensions asked for"),
-    (r"broadcast", "the shapes of two arrays do not fit together"),
-    (r"inhomogeneous|with a sequence", "a list holds lists of different lengths"),
-    (r"not equal to one|size-1|size 1", "more than one number stands where one is expected"),
-    (r"concatenat|all the input", "the arrays to join do not fit together"),
-    (r"zero-size array|empty (iterable|sequence)|is empty", "there are no items to choose from"),
-    (r"axis|axes|permut|dimension", "an axis is asked for that the array does not have"),
-    (r"zip\(\) argument", "lists of different lengths are paired"),
-    (r"NaN|infinity", "a number is infinite or not a number"),
-    (r"unhashable", "a list or an array cannot be part of a set"),
-    (r"not supported between", "values of different kinds are compared"),
-    (r"not iterable|has no len", "a list is expected"),
-    (
-        r"positional argument|expected .* arguments?",
-        "a function gets too few or too many arguments",
-    ),
-    (r"not subscriptable|indices must be|slice", "an item is asked for that there is not"),
-)
-"""What libraries say, as patterns, and what is said instead."""
-
 _BY_KIND: tuple[tuple[type[Exception], str], ...] = (
     (ZeroDivisionError, "it divides by zero"),
     (OverflowError, "a number is too large"),
@@ -1441,21 +1485,17 @@ _BY_KIND: tuple[tuple[type[Exception], str], ...] = (
     (AttributeError, "a fact is asked for that there is not"),
     (MemoryError, "it needs too much memory"),
     (RecursionError, "it is nested too deeply"),
+    (NameError, "a variable is read before it has a value"),
     (TypeError, "it computes with something that is no number, or that is no list"),
+    (ValueError, "an array is not true or false: write all(…) or any(…)"),
 )
+"""What Python itself may find wrong; functions and operators say what they do not take."""
 
 
 def in_plain_words(error: Exception) -> str:
     """Say why an expression cannot be evaluated, without the words of libraries."""
-    message = " ".join(str(error).split())
     if isinstance(error, ExpressionError):
-        return message
-    for kind, said in _BY_KIND[:2]:
-        if isinstance(error, kind):
-            return said
-    for pattern, said in _PLAIN:
-        if re.search(pattern, message, re.IGNORECASE):
-            return said
+        return " ".join(str(error).split())
     return next((said for kind, said in _BY_KIND if isinstance(error, kind)), "it has no answer")
 
 
@@ -1581,9 +1621,20 @@ def _check_call(node: ast.Call, captures: Mapping[str, str]) -> None:
     count = _VALUES_FIRST.get(name, 0)
     if len(node.args) < count:
         raise wrong(node, f"gives {name} too few names of values: it takes {count}")
+    if name != VALUE_OR and not _takes(FUNCTIONS[name], len(node.args)):
+        raise wrong(node, f"gives {name} too few or too many arguments")
     for arg in node.args[:count]:
         if not isinstance(arg, (ast.Name, ast.Subscript, ast.IfExp)) or _asked_of(arg):
             raise _no_value(node, name, arg, captures)
+
+
+@cache
+def _takes(function: Callable[..., object], count: int) -> bool:
+    try:
+        signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _asked_of(arg: ast.expr) -> bool:
@@ -1635,9 +1686,8 @@ class _Compiler(ast.NodeTransformer):
         self.local = local
 
     def compiled(self, tree: ast.expr) -> Code:
-        """Return a function of the facts and of the course of the evaluation."""
-        names = [ast.arg("facts"), ast.arg("course")]
-        expression = ast.Expression(_function(self.visit(tree), names))
+        """Return a function of the facts."""
+        expression = ast.Expression(_function(self.visit(tree), [ast.arg("facts")]))
         with warnings.catch_warnings(action="ignore"):  # Python's advice is not for the reader
             code = compile(ast.fix_missing_locations(expression), "<expression>", "eval")
         function: Code = eval(code, _REACHABLE)  # noqa: S307  # a lambda of checked parts alone
@@ -1657,7 +1707,7 @@ class _Compiler(ast.NodeTransformer):
         """Read a captured value; variables get names that no function has."""
         if node.id in self.local:
             name = ast.Name(f"v_{node.id}", node.ctx)
-            return name if isinstance(node.ctx, ast.Store) else _call_of("_light", name, _COURSE)
+            return name if isinstance(node.ctx, ast.Store) else _call_of("_light", name)
         if node.id in self.needed:
             return ast.Subscript(_FACTS_GIVEN, ast.Constant(node.id), ast.Load())
         return _call_of("_present", _FACTS_GIVEN, ast.Constant(node.id))
@@ -1711,13 +1761,18 @@ class _Compiler(ast.NodeTransformer):
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         """Count the items."""
-        items = _call_of("_bounded", self.visit(node.iter), _COURSE)
+        parts = len(node.target.elts) if isinstance(node.target, (ast.Tuple, ast.List)) else 0
+        items = _call_of("_bounded", self.visit(node.iter), ast.Constant(parts))
         tests = [self.visit(test) for test in node.ifs]
         return ast.comprehension(self.visit(node.target), items, tests, 0)
 
     def visit_Starred(self, node: ast.Starred) -> ast.expr:
         """Count the items that become part of a list."""
-        return ast.Starred(_call_of("_bounded", self.visit(node.value), _COURSE), ast.Load())
+        return ast.Starred(_call_of("_bounded", self.visit(node.value)), ast.Load())
+
+    def visit_Set(self, node: ast.Set) -> ast.expr:
+        """Make a set, or say what cannot be part of it."""
+        return _call_of("_set_of", ast.List([self.visit(item) for item in node.elts], ast.Load()))
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
         """Make a list, whose length is known."""
@@ -1756,7 +1811,6 @@ def _not(part: ast.expr) -> ast.expr:
 
 
 _FACTS_GIVEN = ast.Name("facts", ast.Load())
-_COURSE = ast.Name("course", ast.Load())
 
 
 def _function(body: ast.expr, names: list[ast.arg]) -> ast.Lambda:
@@ -1806,46 +1860,35 @@ def _chained(left: object, *links: tuple[Callable[..., object], Callable[[], obj
     return answer
 
 
-class _Course:
-    """What one evaluation has gone over.
-
-    Attributes:
-        items: How many items its comprehensions have gone over.
-        weights: By ``id`` the lists that variables were bound to, with their weights.
-    """
-
-    __slots__ = ("items", "weights")
-
-    def __init__(self) -> None:
-        self.items = 0
-        self.weights: dict[int, tuple[object, int]] = {}
-
-    def weight(self, thing: object) -> int:
-        """Count the items of nested lists, each as often as it stands there."""
-        if not isinstance(thing, (list, tuple, set)):
-            return 1
-        if id(thing) not in self.weights:
-            self.weights[id(thing)] = thing, 1 + sum(map(self.weight, thing))
-        return self.weights[id(thing)][1]
-
-
-def _bounded(items: Iterable[Any], course: _Course) -> Iterator[Any]:
+def _bounded(items: Any, parts: int = 0) -> Iterator[Any]:  # noqa: ANN401  # of any kind
+    """Count the items, each of which has so many *parts*, if their number is given."""
+    if not isinstance(items, Iterable):
+        raise ExpressionError("a list is expected")
     for item in items:
-        course.items += 1
-        if course.items > MOST_ITEMS:
+        _COURSE.items += 1
+        if _COURSE.items > MOST_ITEMS:
             raise ExpressionError(f"a list of more than {MOST_ITEMS} items")
+        if parts and _count(item) != parts:
+            raise ExpressionError(f"a list of {parts} items is expected")
         yield item
 
 
-def _light(variable: object, course: _Course) -> object:
+def _light(variable: object) -> object:
     """Return what a variable is bound to; lists in lists double soon, if they hold one twice."""
-    if course.weight(variable) > FREE:
+    if _COURSE.weight(variable) > FREE:
         raise ExpressionError("lists in lists have far too many items")
     return variable
 
 
+def _set_of(items: list[object]) -> set[object]:
+    try:
+        return set(items)
+    except TypeError as error:
+        raise ExpressionError("a list or an array cannot be part of a set") from error
+
+
 _HELPERS: tuple[Callable[..., object], ...] = (
-    *(_present, _either, _misused, _chained, _bounded, _light, _are_equal_dims),
+    *(_present, _either, _misused, _chained, _bounded, _light, _set_of, _are_equal_dims),
 )
 _REACHABLE: dict[str, Any] = {
     "__builtins__": {"__import__": __import__},  # for numpy's C code; no expression can name it
@@ -2029,14 +2072,11 @@ class Expression:
         return _Compiler(self._parts.needed, self._parts.local).compiled(part)
 
     def _run(self, code: Code, facts: Mapping[str, Facts]) -> object:
-        token = _left.set(FREE)
         try:
-            if not self._parts.computes:
-                return _computed(code(facts, _Course()))
-            with np.errstate(all="ignore"):
-                return _computed(code(facts, _Course()))
+            with np.errstate(all="ignore") if self._parts.computes else nullcontext():
+                return _computed(code(facts))
         finally:
-            _left.reset(token)
+            _COURSE.begin()  # what is noted would keep a model alive
 
 
 def _computed(result: object) -> object:

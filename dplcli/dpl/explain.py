@@ -461,7 +461,7 @@ class Explainer:
         first: dict[str, Rejection] = {}
         for item in rejections:
             first.setdefault(item.stage, item)
-        heads = rule.matcher.program.root.heads
+        heads = rule.demand.heads
         roots = [node for index in self.indexes.having(heads) for node in index.of(heads)]
         explanation = RuleExplanation(
             rule,
@@ -498,8 +498,7 @@ class Explainer:
         return NodeExplanation(rule, node, "mismatch", owner, trace=trace)
 
     def _missing(self, rule: Rule) -> tuple[str, ...]:
-        required = rule.matcher.program.root.required
-        absent = [need for need in required if self.indexes.lacks(need)]
+        absent = [need for need in rule.demand.required if self.indexes.lacks(need)]
         ops = [need for need in absent if isinstance(need, frozenset)]
         if ops:
             least = [need for need in ops if not any(other < need for other in ops)]
@@ -526,8 +525,9 @@ class Explainer:
 
     def _fits(self, matcher: Matcher) -> list[Node]:
         roots = []
-        for index in self.indexes.within(matcher.program):
-            for node in index.candidates(matcher.program):
+        demand = matcher.program.demand
+        for index in self.indexes.within(demand):
+            for node in index.candidates(demand):
                 try:
                     fits = any(node in state.claimed for state in matcher.solutions(node))
                 except StepBudgetExceededError:

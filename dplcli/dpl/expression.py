@@ -21,7 +21,7 @@ from dplcli.ir.operators import canonical_domain
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dplcli.dpl.pattern import AttributeValue, Callee
     from dplcli.ir import Dim, OpSchema, SchemaLibrary
@@ -137,14 +137,14 @@ class TextReader(ABC, Generic[Read]):
     def conclude(self, last: ast.expr) -> Read:
         """Read the last expression."""
 
-    def read(self, text: str) -> Read:
-        """Read a whole text.
+    def read(self, text: str | Sequence[ast.stmt]) -> Read:
+        """Read a whole text, or its lines, parsed.
 
         Raises:
             PatternSyntaxError: With line, column and, if possible, what was meant. It is the first
                 mistake; those of other lines are its ``further``.
         """
-        body = parse_lines(text, f"the {self.what}")
+        body = parse_lines(text, f"the {self.what}") if isinstance(text, str) else text
         if not body:
             raise PatternSyntaxError(f"the {self.what} is empty")
         *assignments, last = body

@@ -1999,6 +1999,23 @@ class RepeatStep(Step):
 # What compiling a pattern gives.
 
 
+class Demand(NamedTuple):
+    """What a graph must have for a pattern to match in it.
+
+    Attributes:
+        heads: The operators whose nodes a match can be rooted in; None for any.
+        required: Operators (a set to choose from), and edges (a pair of such sets).
+    """
+
+    heads: Ops | None
+    required: frozenset[Requirement]
+
+    @property
+    def operators(self) -> list[Ops]:
+        """The operators, without the edges."""
+        return [needed for needed in self.required if isinstance(needed, frozenset)]
+
+
 @dataclass(frozen=True)
 class Program:
     """A compiled pattern.
@@ -2031,6 +2048,11 @@ class Program:
     def start(self, value: Value) -> Goals:
         """Return the goals of a search at *value*."""
         return (self.root, value, (SETTLE, None, None) if self.defers else None)
+
+    @property
+    def demand(self) -> Demand:
+        """What a graph must have."""
+        return Demand(self.root.heads, self.root.required)
 
     @cached_property
     def constant_slots(self) -> tuple[int, ...]:
@@ -2127,20 +2149,20 @@ class OpIndex:
         """How many nodes there are of each operator (domain, type)."""
         return {op: len(nodes) for op, nodes in self._nodes.items()}
 
-    def candidates(self, program: Program, *, by_edges: bool = True) -> Sequence[Node]:
-        """Return the nodes at which *program* might match, in topological order.
+    def candidates(self, demand: Demand, *, by_edges: bool = True) -> Sequence[Node]:
+        """Return the nodes at which a pattern might match, in topological order.
 
         Empty if the graph lacks an operator, or an edge between operators, that every match needs.
 
         Args:
-            program: The compiled pattern.
+            demand: What every match needs.
             by_edges: Whether to look at edges, too; listing them pays if there are many rules.
         """
-        if any(self.lacks(needed) for needed in program.root.required if type(needed) is frozenset):
+        if any(map(self.lacks, demand.operators)):
             return ()
-        if by_edges and any(self.lacks(needed) for needed in program.root.required):
+        if by_edges and any(map(self.lacks, demand.required)):
             return ()
-        return self.of(program.root.heads)
+        return self.of(demand.heads)
 
     def lacks(self, needed: Requirement) -> bool:
         """Tell whether the graph has none of the operators, or no such edge."""
@@ -2212,11 +2234,9 @@ class OpIndexes:
             self._merged[ops] = [self.all[number] for number in sorted(found)]
         return self._merged[ops]
 
-    def within(self, program: Program) -> Sequence[OpIndex]:
-        """Return those in which *program* may have candidates: with the rarest of what it needs."""
-        root = program.root
-        needed = [root.heads, *(ops for ops in root.required if isinstance(ops, frozenset))]
-        return min(map(self.having, needed), key=len)
+    def within(self, demand: Demand) -> Sequence[OpIndex]:
+        """Return those in which there may be candidates: with the rarest of what is needed."""
+        return min(map(self.having, [demand.heads, *demand.operators]), key=len)
 
     def lacks(self, needed: Requirement) -> bool:
         """Tell whether no graph has any of the operators, or such an edge."""

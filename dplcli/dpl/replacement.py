@@ -7,6 +7,7 @@ written as text is such a function, too: it calls the builder as the text says.
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dplcli.dpl.conditions import Bound
     from dplcli.dpl.pattern import DFPattern, OpPattern
     from dplcli.dpl.rule import Opsets
     from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary, TensorType
@@ -398,6 +400,18 @@ class GraphBuilder:
             outputs = max(outputs, schema.min_outputs)
         version = 1 if schema is None else schema.since
         return self._keep(DraftNode(op_type, domain, read, given, outputs, version))
+
+    def output(self, node: DraftNode, index: int) -> DraftOutput:
+        """Return an output of a new node, which gets more of them if it has too few.
+
+        Raises:
+            BuildError: The operator has no such output.
+        """
+        schema = None if index < node.output_count else self._schema(node.op_type, node.domain)
+        if schema is not None and index >= schema.max_outputs:
+            raise BuildError(f"{node.op_type} has no {index + 1} outputs")
+        node.output_count = max(node.output_count, index + 1)
+        return DraftOutput(node, index)
 
     def call(
         self,
@@ -730,12 +744,144 @@ class GraphBuilder:
 
 # The text of replacements: calls of the builder over captured names, parsed and never executed.
 #
-# The grammar is that of patterns; attribute values and ``const(…)`` take expressions over the
-# captured names.
+# To read a text compiles it: each part of it makes its own calls when a match comes. The grammar is
+# that of patterns; attribute values and ``const(…)`` take expressions over the captured names.
+
+
+class _Making(NamedTuple):
+    """One match, and what was made for it of the parts of a text.
+
+    Attributes:
+        match: The match.
+        build: Makes nodes and constants.
+        bound: What each name of an expression stands for.
+        nodes: The nodes that were made.
+        constants: The constants that were made; one part is one constant for each element type.
+        there: Of which parts all that they need took part in the match, as far as it was asked.
+    """
+
+    match: Match
+    build: GraphBuilder
+    bound: Mapping[str, Bound]
+    nodes: dict[NodeCall, DraftNode]
+    constants: dict[tuple[Computed, np.dtype[Any]], DraftConstant]
+    there: dict[TextPart, bool]
+
+    def value(self, expression: Expression) -> object:
+        """Compute an expression.
+
+        Raises:
+            BuildError: It has no value here.
+        """
+        try:
+            return expression.value(self.bound)
+        except (UnknownFactError, ValueError) as error:
+            raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
+
+
+Wanted: TypeAlias = "Callable[[], str | None]"
+"""Returns the element type that something has to have; None if that is not known."""
+
+
+class TextPart(ABC):
+    """A part of a text; one object makes one thing."""
+
+    @property
+    def parts(self) -> Sequence[TextPart | None]:
+        """What it is made of."""
+        return ()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The names that must have taken part in the match, but for those of its parts."""
+        return frozenset()
+
+    def is_there(self, making: _Making) -> bool:
+        """Tell whether all that it needs took part in the match."""
+        if self not in making.there:
+            there = (part is None or part.is_there(making) for part in self.parts)
+            enough = any if isinstance(self, Either) else all
+            making.there[self] = self.needs <= making.bound.keys() and enough(there)
+        return making.there[self]
+
+    def read(self, making: _Making) -> Sequence[Value | TextPart | None]:
+        """Return the inputs that it stands for as an argument; parts are still to be made."""
+        del making
+        return (self,)
+
+    @abstractmethod
+    def made(self, making: _Making, wanted: Wanted) -> Operand:
+        """Make it.
+
+        Raises:
+            BuildError: It cannot be made of this match.
+        """
 
 
 @dataclass(frozen=True, eq=False)
-class NodeCall:
+class Captured(TextPart):
+    """The value of a captured name; if it *is_several*, the inputs that ``*name`` is bound to."""
+
+    name: str
+    is_several: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The name."""
+        return frozenset({self.name})
+
+    def read(self, making: _Making) -> Sequence[Value]:
+        """Return what is there."""
+        match = making.match
+        if self.is_several and self.name in match.runs:
+            return match.runs[self.name].values
+        if self.is_several or self.name not in match.bindings:
+            name = f"*{self.name}" if self.is_several else repr(self.name)
+            raise BuildError(f"{name} took no part in the match")
+        return (match.bindings[self.name],)
+
+    def made(self, making: _Making, wanted: Wanted) -> Value:
+        """Return the value."""
+        del wanted
+        return self.read(making)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(TextPart):
+    """A constant: a number, or what an expression computes."""
+
+    expression: Expression
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The names that the expression needs."""
+        return self.expression.needed
+
+    def made(self, making: _Making, wanted: Wanted) -> DraftConstant:
+        """Compute it; a number has the type that is *wanted*, an array that of a constant in it."""
+        text, value = self.expression.text, making.value(self.expression)
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if isinstance(value, (np.ndarray, np.generic)):
+            array, bindings = np.asarray(value), making.match.bindings
+            dtype: str | None = ArrayTensor(array).dtype
+            if not any(dtype == dtype_of(bindings.get(name)) for name in self.expression.names):
+                what = f"has the element type {dtype}, but none of its constants has"
+                raise BuildError(f"{text!r} {what}")
+        elif not all(isinstance(item, (bool, int, float)) for item in items):
+            raise BuildError(f"{text!r} is no number and no array")
+        elif (dtype := wanted()) is None:
+            raise BuildError(f"the element type of {text!r} is not known")
+        else:
+            array = _numbers(text, value, dtype)
+        key = (self, array.dtype)
+        if key not in making.constants:
+            is_shared = self.expression.says_target
+            making.constants[key] = making.build.constant(array, is_shared=is_shared)
+        return making.constants[key]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeCall(TextPart):
     """A node that a text describes; one object is one node.
 
     Attributes:
@@ -750,11 +896,22 @@ class NodeCall:
 
     op_type: str
     domain: str
-    args: tuple[Part | None, ...]
+    args: tuple[TextPart | None, ...]
     attributes: Mapping[str, Expression]
     carried: tuple[str, ...]
     variable: str = ""
     output_count: int = 1
+
+    @property
+    def parts(self) -> Sequence[TextPart | None]:
+        """The inputs."""
+        return self.args
+
+    @cached_property
+    def needs(self) -> frozenset[str]:
+        """The operator and the attributes."""
+        needed = (expression.needed for expression in self.attributes.values())
+        return frozenset({self.variable, *self.carried} - {""}).union(*needed)
 
     @property
     def stated(self) -> list[str]:
@@ -774,35 +931,101 @@ class NodeCall:
                 slots.add(slot)
         return names, max(slots, default=-1) + 1
 
+    def made(self, making: _Making, wanted: Wanted) -> Operand:
+        """Make the node; of a Cast to the type that is there already, only what it reads."""
+        source = self.args[0] if (self.op_type, self.domain) == ("Cast", "") else None
+        if isinstance(source, Captured) and "to" in self.attributes:
+            dtype = dtype_of(making.match.bindings.get(source.name))
+            to = making.value(self.attributes["to"])
+            if dtype is not None and to in {dtype, DTYPE_CODES[dtype]}:
+                return source.made(making, wanted)
+        return DraftOutput(self.node(making, wanted))
 
-class CallOutput(NamedTuple):
+    def node(self, making: _Making, wanted: Wanted) -> DraftNode:
+        """Make the node, once; its first output is of the type that is *wanted*."""
+        if self in making.nodes:
+            return making.nodes[self]
+        match, dtype_at = making.match, making.build.dtype_at
+        items = [item for arg in self.args for item in (arg.read(making) if arg else (None,))]
+        if self.variable and self.variable not in match.operators:
+            raise BuildError(f"the operator {self.variable!r} took no part in the match")
+        named = OpName(self.op_type, self.domain)
+        op = match.operators[self.variable] if self.variable else named
+        first = wanted()
+        read: list[Operand | None] = [i if isinstance(i, Value) else None for i in items]
+        for is_number in (False, True):  # numbers come last, since all others may type them
+            for index, item in enumerate(items):
+                if isinstance(item, TextPart) and isinstance(item, Computed) is is_number:
+                    read[index] = item.made(making, partial(dtype_at, op, index, read, first))
+        attributes: dict[str, object] = {}
+        for name in self.carried:
+            attributes |= match.attributes.get(name, {})
+        attributes |= {name: making.value(each) for name, each in self.attributes.items()}
+        node = making.build.node(op, op.domain, read, attributes, self.output_count)
+        making.nodes[self] = node
+        return node
+
+
+@dataclass(frozen=True, eq=False)
+class CallOutput(TextPart):
     """One output of a node that a text describes."""
 
     call: NodeCall
     number: int
 
+    @property
+    def parts(self) -> Sequence[TextPart]:
+        """The node."""
+        return (self.call,)
 
-class Variadic(NamedTuple):
-    """The inputs that a ``*name`` is bound to."""
-
-    name: str
+    def made(self, making: _Making, wanted: Wanted) -> DraftOutput:
+        """Make the node, if it was not made before, with so many outputs."""
+        node = self.call.node(making, (lambda: None) if self.number else wanted)
+        return making.build.output(node, self.number)
 
 
 @dataclass(frozen=True, eq=False)
-class Either:
+class Either(TextPart):
     """A part, or another one where a name that the first needs took no part in the match.
 
     Attributes:
         first: What is taken if all that it needs is there.
-        otherwise: What is taken if not; None is an omitted input.
+        otherwise: What is taken if not; None, in an argument, is an omitted input.
     """
 
-    first: Part
-    otherwise: Part | None
+    first: TextPart
+    otherwise: TextPart | None
+
+    @property
+    def parts(self) -> Sequence[TextPart | None]:
+        """Both."""
+        return (self.first, self.otherwise)
+
+    def read(self, making: _Making) -> Sequence[Value | TextPart | None]:
+        """Return the inputs that the one stands for which is taken."""
+        chosen = self._chosen(making)
+        return (None,) if chosen is None else chosen.read(making)
+
+    def made(self, making: _Making, wanted: Wanted) -> Operand:
+        """Make the one that is taken."""
+        chosen = self._chosen(making)
+        assert chosen is not None  # noqa: S101  # only of an argument
+        return chosen.made(making, wanted)
+
+    def _chosen(self, making: _Making) -> TextPart | None:
+        return self.first if self.first.is_there(making) else self.otherwise
 
 
-Part: TypeAlias = str | Expression | NodeCall | CallOutput | Either | Variadic
-"""In a text: a captured name, a constant, a new node or one of its outputs, or an argument only."""
+def _all_parts(roots: Iterable[TextPart]) -> tuple[TextPart, ...]:
+    """List *roots* and what they are made of, each once, wholes before their parts."""
+    parts: dict[TextPart, None] = {}
+    pending = deque[TextPart | None](roots)
+    while pending:
+        part = pending.popleft()
+        if part is not None and part not in parts:
+            parts[part] = None
+            pending += part.parts
+    return tuple(parts)
 
 
 @dataclass(frozen=True)
@@ -817,32 +1040,29 @@ class Replacement:
     """
 
     text: str
-    outputs: tuple[Part, ...]
+    outputs: tuple[TextPart, ...]
     used: frozenset[str]
     carried: frozenset[str]
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand]:
         """Make the calls; a further output that nothing outside reads stays with the match."""
-        pairs = list(zip(self.outputs, match.outputs, strict=True))
-        idle = {
-            part
-            for part, old in pairs
-            if isinstance(part, CallOutput)
-            and not (old.returned_by or old.producer is match.nodes[-1])
-            and all(node in match.nodes for node, _ in old.iter_uses())
-        }
-        caller = _Caller(match, build, self._output_counts(frozenset(idle)))
-        return [old if part in idle else caller.part(part, dtype_of(old)) for part, old in pairs]
+        operators = {name: op.op_type for name, op in match.operators.items()}
+        bound = {**match.bound, **operators} if operators else match.bound
+        making = _Making(match, build, bound, {}, {}, {})
+        return [
+            old if _is_idle(part, old, match) else part.made(making, partial(dtype_of, old))
+            for part, old in zip(self.outputs, match.outputs, strict=True)
+        ]
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TextPart, ...]:
         """All parts, each once, wholes before their parts."""
         return _all_parts(self.outputs)
 
     @property
     def expressions(self) -> Iterator[Expression]:
         """Its constants and attributes."""
-        yield from (part for part in self.parts if isinstance(part, Expression))
+        yield from (part.expression for part in self.parts if isinstance(part, Computed))
         yield from (value for call in self.calls for value in call.attributes.values())
 
     @cached_property
@@ -850,53 +1070,12 @@ class Replacement:
         """The calls that it may make, each once."""
         return tuple(part for part in self.parts if isinstance(part, NodeCall))
 
-    @cached_property
-    def _counts(self) -> dict[frozenset[Part], dict[NodeCall, int]]:
-        return {}
 
-    def _output_counts(self, idle: frozenset[Part]) -> dict[NodeCall, int]:
-        """Count the outputs of new nodes that have several, if all outputs but *idle* are read."""
-        if idle not in self._counts:
-            counts = self._counts[idle] = {}
-            for part in _all_parts([part for part in self.outputs if part not in idle]):
-                if isinstance(part, NodeCall):
-                    counts[part] = max(counts.get(part, 1), part.output_count)
-                if isinstance(part, CallOutput):
-                    counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
-        return self._counts[idle]
-
-
-def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:
-    """List *roots* and what they are made of, each once, wholes before their parts."""
-    parts: dict[int, Part] = {}
-    pending: deque[Part | None] = deque(roots)
-    while pending:
-        part = pending.popleft()
-        if part is None or id(part) in parts:
-            continue
-        parts[id(part)] = part
-        match part:
-            case NodeCall():
-                pending += part.args
-            case CallOutput():
-                pending.append(part.call)
-            case Either():
-                pending += (part.first, part.otherwise)
-            case _:
-                pass
-    return tuple(parts.values())
-
-
-def _may_lack(part: Part) -> bool:
-    """Tell whether what *part* itself needs may take no part in a match."""
-    match part:
-        case Expression():
-            return bool(part.needed)
-        case NodeCall():
-            attributes = part.attributes.values()
-            return bool(part.variable or part.carried or any(map(_may_lack, attributes)))
-        case _:
-            return isinstance(part, (str, Variadic))
+def _is_idle(part: TextPart, old: Value, match: Match) -> bool:
+    """Tell whether *old* need not become *part*, an output that only nodes of the match read."""
+    if not isinstance(part, CallOutput) or old.returned_by or old.producer is match.nodes[-1]:
+        return False
+    return all(node in match.nodes for node, _ in old.iter_uses())
 
 
 def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> Replacement:
@@ -915,7 +1094,7 @@ def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> 
     return Replacement(text, outputs, frozenset(reader.used), frozenset(reader.carried))
 
 
-class _Reader(TextReader[tuple["Part", ...]]):
+class _Reader(TextReader[tuple[TextPart, ...]]):
     what = "replacement"
     side = "expression"
     result = "what takes the match's place"
@@ -927,11 +1106,11 @@ class _Reader(TextReader[tuple["Part", ...]]):
         self.captures = captures_of(pattern)
         self.operators = operators_of(pattern)
         self.variadic = variadic_names(pattern)
-        self.assigned: dict[str, Part] = {}
+        self.assigned: dict[str, TextPart] = {}
         self.used: set[str] = set()
         self.carried: set[str] = set()
 
-    def conclude(self, last: ast.expr) -> tuple[Part, ...]:
+    def conclude(self, last: ast.expr) -> tuple[TextPart, ...]:
         return tuple(map(self._part, last.elts if isinstance(last, ast.Tuple) else [last]))
 
     def assign(self, target: ast.expr, value: ast.expr) -> None:
@@ -948,29 +1127,29 @@ class _Reader(TextReader[tuple["Part", ...]]):
             if read_word(item):
                 self._define(item, self._output_of(part, index, item))
 
-    def _define(self, target: ast.expr, part: Part) -> None:
+    def _define(self, target: ast.expr, part: TextPart) -> None:
         name = read_word(target)
         taken = (self.assigned, self.names, self.op_types, self.operators)
         if not name or any(name in names for names in taken):
             raise wrong(target, f"{name or '_'!r} has a meaning already")
         self.assigned[name] = part
 
-    def _part(self, node: ast.expr) -> Part:  # noqa: PLR0911  # a case per kind
+    def _part(self, node: ast.expr) -> TextPart:  # noqa: PLR0911  # a case per kind
         match node:
             case ast.Name():
                 return self._name(node)
             case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-                return self._expression(node)
+                return Computed(self._expression(node))
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
-                return self._expression(node)
+                return Computed(self._expression(node))
             case ast.List():
-                return self._expression(node)
+                return Computed(self._expression(node))
             case ast.Subscript():
                 return self._output(node)
             case ast.BoolOp(op=ast.Or()):
                 return self._either(node.values, self._part)
             case ast.Call(func=ast.Name(id="const"), args=[expression], keywords=[]):
-                return self._expression(expression)
+                return Computed(self._expression(expression))
             case ast.Call():
                 return self._node(self._op(node.func), node.args, node, node.keywords)
             case _ if (operation := signed(node)) is not None:
@@ -978,7 +1157,7 @@ class _Reader(TextReader[tuple["Part", ...]]):
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not a value")
 
-    def _name(self, node: ast.Name) -> Part:
+    def _name(self, node: ast.Name) -> TextPart:
         if node.id in self.assigned:
             return self.assigned[node.id]
         if node.id in self.captures:
@@ -991,11 +1170,11 @@ class _Reader(TextReader[tuple["Part", ...]]):
             raise wrong(node, f"the operator {node.id!r} needs arguments", f"write {node.id}(…)")
         if node.id in self.names:
             self.used.add(node.id)
-            return node.id
+            return Captured(node.id)
         hint = did_you_mean(node.id, sorted(self.names | self.assigned.keys()))
         raise wrong(node, f"uses the name {node.id!r}, which the pattern does not bind", hint)
 
-    def _output(self, node: ast.Subscript) -> Part:
+    def _output(self, node: ast.Subscript) -> TextPart:
         part = self._part(node.value)
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(part, NodeCall) or type(index) is not int:
@@ -1044,28 +1223,28 @@ class _Reader(TextReader[tuple["Part", ...]]):
         return call
 
     def _either(
-        self, items: Sequence[ast.expr], read_last: Callable[[ast.expr], Part | None]
+        self, items: Sequence[ast.expr], read_last: Callable[[ast.expr], TextPart | None]
     ) -> Either:
         """Read ``bias or 0``; what comes last may be None if that is an argument of a node."""
         item, *others = items
         first = self._part(item)
-        if not any(map(_may_lack, _all_parts([first]))):
+        if not any(part.needs for part in _all_parts([first])):
             text = ast.unparse(item)
             raise wrong(item, f"{text!r} is always there, so 'or' has no effect")
         is_last = len(others) == 1
         return Either(first, read_last(others[0]) if is_last else self._either(others, read_last))
 
-    def _argument(self, node: ast.expr) -> Part | None:
+    def _argument(self, node: ast.expr) -> TextPart | None:
         """Read an argument of a node: also ``*name``, ``optional(name)``, or None."""
         if isinstance(node, ast.Constant) and node.value is None:
             return None
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             return self._either(node.values, self._argument)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "optional":
-            name = self._part(node.args[0]) if len(node.args) == 1 and not node.keywords else None
-            if not isinstance(name, str):
+            part = self._part(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+            if not isinstance(part, Captured):
                 raise wrong(node, "optional takes a name of the pattern here", "optional(bias)")
-            return Either(name, None)
+            return Either(part, None)
         if not isinstance(node, ast.Starred):
             return self._part(node)
         name = read_word(node.value)
@@ -1073,7 +1252,7 @@ class _Reader(TextReader[tuple["Part", ...]]):
             hint = did_you_mean(name, sorted(self.variadic))
             raise wrong(node, f"the pattern binds no *{name or '…'}", hint)
         self.used.add(name)
-        return Variadic(name)
+        return Captured(name, is_several=True)
 
     def _carried(self, node: ast.expr) -> str:
         name = read_word(node)
@@ -1101,7 +1280,7 @@ class _Reader(TextReader[tuple["Part", ...]]):
             return
         most = max(schema.max_inputs for schema in versions)
         fewest = min(schema.min_inputs for schema in versions)
-        count = sum(not isinstance(arg, Variadic) for arg in call.args)
+        count = sum(not (isinstance(arg, Captured) and arg.is_several) for arg in call.args)
         if count > most or (count == len(call.args) < fewest):
             wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             raise wrong(node, f"{op.op_type} takes {wanted} inputs, not {count}")
@@ -1109,186 +1288,6 @@ class _Reader(TextReader[tuple["Part", ...]]):
         missing = sorted(needed - set(call.stated))
         if missing and not call.carried:
             raise wrong(node, f"{op.op_type} needs the attribute {missing[0]!r}")
-
-
-class _Caller:
-    """Describes the nodes of a text for one match.
-
-    Args:
-        match: The match.
-        builder: Makes the nodes.
-        output_counts: How many outputs new nodes have that have several.
-    """
-
-    def __init__(
-        self, match: Match, builder: GraphBuilder, output_counts: Mapping[NodeCall, int]
-    ) -> None:
-        self.match = match
-        self.builder = builder
-        self.output_counts = output_counts
-        self.bound = match.bound
-        if match.operators:
-            self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
-        self.made: dict[NodeCall, DraftNode] = {}
-        self.constants: dict[tuple[Expression, np.dtype[Any]], DraftConstant] = {}
-        self.present: dict[int, bool] = {}
-
-    def part(self, part: Part, wanted: str | None) -> Operand:
-        """Describe *part*, which takes the place of an output, or is an input and no constant.
-
-        Args:
-            part: The part.
-            wanted: The element type that it has to have, if that is known.
-        """
-        match part:
-            case str():
-                value = self.match.bindings.get(part)
-                if value is None:
-                    raise BuildError(f"{part!r} took no part in the match")
-                return value
-            case Expression():
-                return self._constant(part, lambda: wanted)
-            case Either():
-                chosen = self._chosen(part)
-                assert chosen is not None  # noqa: S101  # only of an argument
-                return self.part(chosen, wanted)
-            case NodeCall():
-                return self._idle(part) or DraftOutput(self._node(part, wanted))
-            case CallOutput():
-                of_first = None if part.number else wanted
-                return DraftOutput(self._node(part.call, of_first), part.number)
-            case Variadic():
-                raise TypeError(f"{part!r} is an argument only")
-
-    def _idle(self, node: NodeCall) -> Operand | None:
-        """Return what a Cast reads that is of the wanted type already; None for any other node."""
-        source = node.args[0] if (node.op_type, node.domain) == ("Cast", "") else None
-        if not isinstance(source, str) or "to" not in node.attributes:
-            return None
-        wanted = self._evaluate(node.attributes["to"])
-        dtype = dtype_of(self.match.bindings.get(source))
-        is_there = dtype is not None and wanted in {dtype, DTYPE_CODES[dtype]}
-        return self.part(source, dtype) if is_there else None
-
-    def _constant(self, part: Expression, dtype: Callable[[], str | None]) -> DraftConstant:
-        """Describe a constant; a line of the text that is one is one constant for each type."""
-        array = self._array(part, dtype)
-        key = (part, array.dtype)
-        if key not in self.constants:
-            self.constants[key] = self.builder.constant(array, is_shared=part.says_target)
-        return self.constants[key]
-
-    def _chosen(self, part: Part | None) -> Part | None:
-        """Return the first of the parts that ``or`` joins that has all it needs, or the last."""
-        while isinstance(part, Either):
-            part = part.first if self.has(part.first) else part.otherwise
-        return part
-
-    def has(self, part: Part | None) -> bool:
-        """Tell whether all that *part* needs took part in the match."""
-        if id(part) not in self.present:
-            self.present[id(part)] = self._has(part)
-        return self.present[id(part)]
-
-    def _has(self, part: Part | None) -> bool:  # noqa: PLR0911  # a case per kind
-        match part:
-            case None:
-                return True
-            case str():
-                return part in self.match.bindings
-            case Expression():
-                return part.needed <= self.bound.keys()
-            case Variadic():
-                return part.name in self.match.runs
-            case CallOutput():
-                return self.has(part.call)
-            case Either():
-                return self.has(self._chosen(part))
-            case NodeCall():
-                bound = self.match.operators.keys() | self.match.attributes.keys() | {""}
-                return {part.variable, *part.carried} <= bound and all(
-                    map(self.has, [*part.args, *part.attributes.values()])
-                )
-
-    def _several(self, name: str) -> Sequence[Value]:
-        run = self.match.runs.get(name)
-        if run is None:
-            raise BuildError(f"*{name} took no part in the match")
-        return run.values
-
-    def _op_of(self, node: NodeCall) -> OpName:
-        """Return the operator, which a variable may stand for."""
-        if not node.variable:
-            return OpName(node.op_type, node.domain)
-        op = self.match.operators.get(node.variable)
-        if op is None:
-            raise BuildError(f"the operator {node.variable!r} took no part in the match")
-        return op
-
-    def _node(self, node: NodeCall, wanted: str | None) -> DraftNode:
-        """Describe a node; *wanted* is the element type of its first output, if that is known."""
-        if node in self.made:
-            return self.made[node]
-        parts: list[Part | Value | None] = []
-        for arg in node.args:
-            chosen = self._chosen(arg)
-            is_run = isinstance(chosen, Variadic)
-            parts += self._several(chosen.name) if is_run else [chosen]  # type: ignore[union-attr]  # a Variadic
-        op, dtype_at = self._op_of(node), self.builder.dtype_at
-        bound = self.match.bindings
-        read: list[Operand | None] = [
-            part if isinstance(part, Value) else bound.get(part) if isinstance(part, str) else None
-            for part in parts
-        ]
-        for is_number in (False, True):  # numbers come last, since all others may type them
-            for index, part in enumerate(parts):
-                if part is None or isinstance(part, Expression) is not is_number:
-                    continue
-                if isinstance(part, Expression):
-                    read[index] = self._constant(part, partial(dtype_at, op, index, read, wanted))
-                elif not isinstance(part, Value):
-                    read[index] = self.part(part, dtype_at(op, index, read, wanted))
-        attributes, count = self._attributes_of(node), self.output_counts.get(node, 1)
-        draft = self.made[node] = self.builder.node(op, op.domain, read, attributes, count)
-        return draft
-
-    def _attributes_of(self, node: NodeCall) -> dict[str, object]:
-        attributes: dict[str, object] = {}
-        for name in node.carried:
-            attributes |= self.match.attributes.get(name, {})
-        for name, expression in node.attributes.items():
-            attributes[name] = self._evaluate(expression)
-        return attributes
-
-    def _array(self, part: Expression, dtype_here: Callable[[], str | None]) -> NDArray[Any]:
-        """Compute a constant; a number has the type that *dtype_here* tells."""
-        text = part.text
-        value = self._evaluate(part)
-        if isinstance(value, (np.ndarray, np.generic)):
-            return self._folded(np.asarray(value), part)
-        items = value if isinstance(value, (list, tuple)) else [value]
-        if not all(isinstance(item, (bool, int, float)) for item in items):
-            raise BuildError(f"{text!r} is no number and no array")
-        dtype = dtype_here()
-        if dtype is None:
-            raise BuildError(f"the element type of {text!r} is not known")
-        return _numbers(text, value, dtype)
-
-    def _folded(self, array: NDArray[Any], part: Expression) -> NDArray[Any]:
-        """Accept an array that was computed from constants if it has the type of one of them."""
-        dtype = ArrayTensor(array).dtype
-        bindings = self.match.bindings
-        if not any(dtype == dtype_of(bindings.get(name)) for name in part.names):
-            raise BuildError(
-                f"{part.text!r} has the element type {dtype}, but none of its constants has"
-            )
-        return array
-
-    def _evaluate(self, expression: Expression) -> object:
-        try:
-            return expression.value(self.bound)
-        except (UnknownFactError, ValueError) as error:
-            raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
 
 
 def dtype_of(value: Value | None) -> str | None:
@@ -1559,10 +1558,11 @@ class RewriteRule(Rule):
             raise PatternSyntaxError(
                 f"the pattern has {wanted} output(s) and the replacement {given}"
             )
-        read = {part for part in self.replacement.parts if isinstance(part, str)}
+        read = {part.name for part in self.replacement.parts if isinstance(part, Captured)}
         pairs = zip(outputs or (self.pattern,), self.replacement.outputs, strict=True)
         for output, part in pairs:
-            if output.name in read and part != output.name:
+            is_kept = isinstance(part, Captured) and part.name == output.name
+            if output.name in read and not is_kept:
                 what = f"the replacement reads {output.name!r}, which it replaces"
                 raise PatternSyntaxError(what)
 
@@ -1622,7 +1622,7 @@ class RewriteRule(Rule):
             return self.replacement.text
         return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
 
-    @cached_property
+    @property
     def nodewise(self) -> Nodewise | None:
         """The nodes that its function looks at one by one; None if the rule looks for a pattern."""
         return None if self.text is not None else nodewise_of(self.replacement)
@@ -1630,7 +1630,7 @@ class RewriteRule(Rule):
     @property
     def is_nodewise(self) -> bool:
         """Whether a function looks at nodes one by one, and the pattern says nothing."""
-        return self.text is None and nodewise_of(self.replacement) is not None
+        return self.nodewise is not None
 
     @property
     def producers_first(self) -> bool:
@@ -1640,7 +1640,7 @@ class RewriteRule(Rule):
     @property
     def heads(self) -> frozenset[tuple[str, str]] | None:
         """The operators (domain, type) that its matches are rooted in; None for all."""
-        return self.nodewise.operators if self.nodewise else self.matcher.program.root.heads
+        return self.nodewise.operators if self.nodewise else self.demand.heads
 
     @cached_property
     def reach(self) -> int | None:
@@ -1658,7 +1658,7 @@ class RewriteRule(Rule):
         asked = [*self.where, *(self.text.expressions if self.text else ())]
         return any(expression.calls(SHAPE_FUNCTIONS) for expression in asked)
 
-    @property
+    @cached_property
     def inner_operators(self) -> frozenset[tuple[str, str]] | None:
         """The operators of the nodes that it looks at besides the root of a match; None for any."""
         is_open = self.is_nodewise or self.follows_shapes

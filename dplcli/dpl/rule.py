@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dplcli.dpl.conditions import Bound, Condition
-    from dplcli.dpl.matcher import InputRun, State
+    from dplcli.dpl.matcher import Demand, InputRun, State
     from dplcli.dpl.pattern import OpName, TextPosition
     from dplcli.ir import Graph
 
@@ -191,6 +191,11 @@ class Rule:
             PatternSyntaxError: The pattern makes no sense.
         """
         return Matcher(self.pattern, binds_all=self.has_code, keeps_defaults=self.keeps_defaults)
+
+    @cached_property
+    def demand(self) -> Demand:
+        """What a graph must have for the pattern to match in it."""
+        return self.matcher.program.demand
 
     @property
     def has_code(self) -> bool:

@@ -575,11 +575,14 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     return read_pattern(text, schemas)[0]
 
 
-def read_pattern(text: str, schemas: SchemaLibrary) -> tuple[DFPattern, tuple[str, ...]]:
+def read_pattern(
+    text: str | Sequence[ast.stmt], schemas: SchemaLibrary
+) -> tuple[DFPattern, tuple[str, ...]]:
     """Read the text form of a pattern; also return the names of the lines that it does not use.
 
     Args:
-        text: Lines ``name = expression``, then one expression, or several separated by commas.
+        text: Lines ``name = expression``, then one expression, or several separated by commas; or
+            these, parsed.
         schemas: The standard operators, to refuse those that do not exist.
 
     Raises:

@@ -1373,8 +1373,7 @@ class RuleProgress:
         self.has_begun = True
         self.seen = worklist.forget_before()
         self.edits = worklist.edits
-        needed = self.rule.matcher.program.root.required
-        ops = [item for item in needed if isinstance(item, frozenset)]
+        ops = self.rule.demand.operators
         return {graph: worklist.all_of(graph, self.heads) for graph in worklist.graphs_with(ops)}
 
 

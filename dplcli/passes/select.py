@@ -548,9 +548,9 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
     by_edges = len(rules) >= _MANY_RULES
     for rule in by_priority(rules):
         selection.candidates[rule.qualified_name] = 0
-        for index in indexes.within(rule.matcher.program):
+        for index in indexes.within(rule.demand):
             if rule.holds_for(index.graph):
-                roots = index.candidates(rule.matcher.program, by_edges=by_edges)
+                roots = index.candidates(rule.demand, by_edges=by_edges)
                 selector.select(rule, roots)
     selector.try_again()
     claimed = selector.taken.claimed
@@ -981,7 +981,7 @@ class Mentions:
         self.kinds: set[str] = set()
         self.has_open_root = False
         for rule in rules:
-            heads = rule.matcher.program.root.heads
+            heads = rule.demand.heads
             self.has_open_root |= heads is None
             self.roots |= heads or set()
             for callee in _callees(rule):

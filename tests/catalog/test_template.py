@@ -214,6 +214,26 @@ def test_brackets_keep_an_alternative_together(tmp_path: Path) -> None:
     assert same(read(tmp_path, text).patterns[0], "(Relu(x) | Abs(x)).has_rank(4)")
 
 
+def test_a_fragment_is_a_tree(tmp_path: Path) -> None:
+    """It stands for an operator, too, or for several outputs; a variable may name it."""
+    text = """\
+    dpl: 1
+    target: t
+    fragments:
+      ops: Add | Sub
+      whole: |
+        t = ${ops}(x, y)
+        Relu(t), t
+    patterns:
+      - {for_each: {op: ["${ops}"]}, name: r, pattern: "${op}(x, Neg(y))"}
+      - {name: s, pattern: "${whole}"}
+    """
+    first, second = read(tmp_path, text).patterns
+
+    assert same(first, "(Add | Sub)(x, Neg(y))")
+    assert same(second, "t = (Add | Sub)(x, y)\nRelu(t), t")
+
+
 def test_fragments_of_included_files(tmp_path: Path) -> None:
     """A file may hold nothing but fragments, and those that include it see them."""
     write(tmp_path, "dpl: 1\nfragments: {act: Relu(x)}\n", "parts.yaml")
@@ -314,6 +334,8 @@ def filled(**changed: str) -> str:
         ({"RULE": "Rleu"}, 17, "Rleu(b)", "rule 'r_one' (op=one)"),
         ({"CONDITION": "z.rank == 4"}, 8, "z.rank", "rule 'r_one' (op=one)"),
         ({"RULE": "Relu(x, "}, 17, "(x, (b)", "rule 'r_one' (op=one)"),
+        ({"FRAGMENT": "Neg(x, "}, 7, "(x, (_a)", "rule 'r_one' (op=one)"),
+        ({"FRAGMENT": "_b = Rleu"}, 7, "_b = Rleu", "rule 'r_one' (op=one)"),
     ],
 )
 def test_a_message_points_to_where_the_wrong_letters_are_written(
@@ -438,6 +460,8 @@ def test_what_makes_no_sense_is_said(tmp_path: Path, entry: str, says: str, poin
         ("{f: '# nothing'}", "${f}", "the fragment 'f' is empty"),
         ("{f: a = Abs(x)}", "${f}", "must be an expression"),
         ("{f: Abs(x)}", "${g}", "there is no variable or fragment 'g'"),
+        ("{f: Abs(x)}", 'Relu(input("${f}"))', "stands for a value, and none can stand here"),
+        ("{f: Abs(x)}", "Relu(${f}y)", "the fragment 'f' stands for a value"),
         ("{a b: Abs(x)}", "Abs(x)", "is not a name"),
         ("{f: {pattern: Abs(x), wher: []}}", "${f}", "unknown key 'wher'"),
         ("{f: [Abs(x)]}", "${f}", "fragments.f"),

@@ -186,11 +186,37 @@ def test_numbers_and_lists(text: str, expected: object) -> None:
         ("[*7]", "a list is expected"),
         ("[*x]", "a list is expected"),
         ("len(3)", "a list is expected"),
+        ("[a for a, b in [[1, 2, 3]]]", "a list of 2 items is expected"),
+        ("[a for a in w.rank]", "a list is expected"),
+        ("squeeze(w.value, [0])", "a dimension that is removed is not 1"),
+        ("squeeze(w.value, [7])", "an axis is asked for that the array does not have"),
+        ("unsqueeze(w.value, [0, 4])", "an axis is asked for that the array does not have"),
+        ("sum(w.value, [0, -2])", "an axis is named twice"),
+        ("transpose(w.value, [0])", "the order does not name every axis"),
+        ("expand(w.value, [5, 7])", "the shapes of two arrays do not fit together"),
+        ("concat([w.value, v.value])", "the arrays to join do not fit together"),
+        ("w.value + expand(1.0, [7])", "the shapes of two arrays do not fit together"),
+        ("sqrt([[1], [2, 3]])", "a list holds lists of different lengths"),
+        ("max([])", "there are no numbers to choose from"),
+        ("round(float(nan.value[1:]))", "infinite or not a number"),
+        ("{w.value}", "cannot be part of a set"),
+        ("'a' < 1", "values of different kinds are compared"),
+        ("sorted([1, 'a'])", "values of different kinds are compared"),
+        ("1 if w.value else 2", "an array is not true or false"),
+        ("depth(w if w.rank == 9 else 'a')", "depth takes a name of the pattern first"),
+        ("w.shape[9]", "an item is asked for that there is not"),
     ],
 )
 def test_refusals(text: str, why: str) -> None:
     """What makes no sense is refused, in words that say why."""
     with pytest.raises((ValueError, UnknownFactError), match=why):
+        value_of(text)
+
+
+@pytest.mark.parametrize("text", ["reshape(w)", "list()", "exp(1, 2)", "same_shape(w, v, w)"])
+def test_a_call_has_as_many_arguments_as_the_function_takes(text: str) -> None:
+    """That is told when the text is read."""
+    with pytest.raises(PatternSyntaxError, match="too few or too many arguments"):
         value_of(text)
 
 

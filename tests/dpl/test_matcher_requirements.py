@@ -42,7 +42,7 @@ def test_a_pattern_is_not_tried_where_each_alternative_lacks_an_operator(
     )
     program = Matcher(pattern_of(pattern)).program
 
-    assert len(OpIndex(model.graph).candidates(program, by_edges=False)) == roots
+    assert len(OpIndex(model.graph).candidates(program.demand, by_edges=False)) == roots
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_an_edge_may_lead_from_an_identity_or_from_what_it_copies(pattern: str, 
     )
     program = Matcher(pattern_of(pattern)).program
 
-    assert len(OpIndex(model.graph).candidates(program, by_edges=True)) == roots
+    assert len(OpIndex(model.graph).candidates(program.demand, by_edges=True)) == roots
 
 
 def test_many_alternatives_compile_at_once() -> None:

@@ -290,6 +290,11 @@ INCOMPUTABLE = {
     "wrong-kind": ("Relu(Neg(x))", "Elu(x, alpha=x.shape)", "alpha is float"),
     "newer-operator": ("Relu(Neg(x))", "Gelu(x)", "opset 17 has no Gelu"),
     "newer-attribute": ("Relu(Neg(x))", "Split(x, num_outputs=1)[0]", "num_outputs"),
+    "older-output": (
+        "Relu(Neg(x))",
+        "BatchNormalization(x, x, x, x, x)[4]",
+        "BatchNormalization has no 5 outputs",
+    ),
 }
 
 
