@@ -6,43 +6,20 @@ the same was done are read alike: they are of one *kind*.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from dplcli.analysis.numbering import is_commutative
-from dplcli.ir.operators import MOVED, attribute_of, inputs_of, schema_of
+from dplcli.ir.operators import inputs_of, schema_of
 from dplcli.ir.traversal import behind_identities, is_identity
-from dplcli.ir.types import Tensor
-from dplcli.passes.learn import number_at
-from dplcli.passes.rewriter import reachable
+from dplcli.passes.places import NoRuleError, Operand, Place, Slot, attributes_of, number_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from dplcli.analysis.pairing import Difference
     from dplcli.ir import Node, Value
-
-Operand: TypeAlias = tuple[Any, ...]
-"""A value in a place: ``("node", k, output)``, ``("new", k, output)``, ``("leaf", k)``,
-``("number",)``, ``("const",)`` or ``("none",)``."""
-
-Slot: TypeAlias = tuple[int, int]
-"""A node of a place, by its number, and one of its inputs."""
-
-
-class NoRuleError(Exception):
-    """No rule can say what was done at a place; the message says why.
-
-    Attributes:
-        counterexample: A graph on which the rule learned from it is wrong, as text; "" if there is
-            no rule.
-    """
-
-    def __init__(self, message: str, counterexample: str = "") -> None:
-        super().__init__(message)
-        self.counterexample = counterexample
+    from dplcli.ir.types import Tensor
 
 
 _MOST_NODES = 60
@@ -52,143 +29,71 @@ _FARTHEST = 6
 """How many nodes that stay may lie between the old ones and a value that the new ones read."""
 
 
-@dataclass(eq=False)
-class ChangedPlace:
-    """What was done at one place.
+class ChangedPlace(Place):
+    """Nodes of the first model, and what replaces them in the second.
+
+    Args:
+        difference: The old nodes and the new ones.
+        around: How many nodes above the old ones are part of the pattern, although they stay.
 
     Attributes:
-        difference: The old nodes and the new ones.
-        nodes: The nodes of the pattern, producers first.
-        args: What each of them reads.
-        leaves: The values that they read from outside.
-        readers: The node and slot that reads each leaf first.
-        numbers: The numbers that say what a node computes, by where they stand.
         made: The new nodes, producers first.
         made_args: What each of them reads.
         constants: The constants that they read, by where they stand.
-        outputs: What is replaced, and what by.
-    """
-
-    difference: Difference
-    nodes: list[Node] = field(default_factory=list)
-    args: list[list[Operand]] = field(default_factory=list)
-    leaves: list[Value] = field(default_factory=list)
-    readers: list[Slot] = field(default_factory=list)
-    numbers: dict[Slot, int | float] = field(default_factory=dict)
-    made: list[Node] = field(default_factory=list)
-    made_args: list[list[Operand]] = field(default_factory=list)
-    constants: dict[Slot, Tensor] = field(default_factory=dict)
-    outputs: list[tuple[Operand, Operand]] = field(default_factory=list)
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """What it has in common with places of the same kind."""
-        return (
-            tuple((node.qualified_op, len(node.outputs)) for node in self.nodes),
-            _frozen(self.args),
-            tuple((node.qualified_op, len(node.outputs)) for node in self.made),
-            _frozen(self.made_args),
-            _frozen(self.outputs),
-            tuple(frozenset(stated_attributes(node)) for node in self.made),
-            tuple(leaf.is_constant for leaf in self.leaves),
-        )
-
-    def value(self, operand: Operand) -> Value:
-        """Return a value of the pattern."""
-        kind, number, *rest = operand
-        if kind == "leaf":
-            return self.leaves[number]
-        node = self.nodes[number]
-        candidate = node.outputs[rest[0]] if kind == "node" else inputs_of(node)[rest[0]]
-        assert candidate is not None  # noqa: S101  # only values are operands
-        return candidate
-
-
-def _frozen(lists: Iterable[Iterable[object]]) -> tuple[object, ...]:
-    return tuple(map(tuple, lists))
-
-
-class _PlaceReader:
-    """Reads one place.
+        results: What replaces each output.
+        stays: Whether nodes of the pattern stay, since others read what they make.
 
     Raises:
-        NoRuleError: No pattern can describe it.
+        NoRuleError: No rule can say it.
     """
 
-    def __init__(self, difference: Difference, around: int) -> None:
+    def __init__(self, difference: Difference, around: int = 0) -> None:
+        super().__init__()
+        _check(difference)
         self.difference = difference
-        self.around = around
-        self.place = ChangedPlace(difference)
-        self.inside = set(difference.removed)
-        if not all(map(is_identity, difference.removed)):
-            self.inside = {node for node in difference.removed if not is_identity(node)}
-        self.numbered: dict[Node, int] = {}
-        self.made: dict[Node, int] = {}
-        self.forms: dict[Node, str] = {}
-
-    def read(self) -> ChangedPlace:
-        """Number the old nodes and the new ones from what they are needed for."""
-        difference, place = self.difference, self.place
-        self._check()
+        self.made: list[Node] = []
+        self.made_args: list[list[Operand]] = []
+        self.constants: dict[Slot, Tensor] = {}
+        self.results: list[Operand] = []
+        self._new_numbers: dict[Node, int] = {}
+        self._forms: dict[Node, str] = {}
+        copies = all(map(is_identity, difference.removed))
+        self._inside = {n for n in difference.removed if copies or not is_identity(n)}
         for wanted in dict.fromkeys(self._needed()):
-            if wanted.producer in self.inside or wanted in self._read_by(self.inside):
-                continue
-            path = self._path_to(wanted)
-            if path is None:
-                raise NoRuleError(self._why_unread(wanted))
-            self.inside |= path
-        for _ in range(self.around):
-            makers = {value.producer for value in self._read_by(self.inside)}
-            self.inside |= {m for m in makers if m is not None and _is_plain_node(m)}
+            self._inside |= self._path_to(wanted)
+        for _ in range(around):
+            makers = {value.producer for value in self._read_inside()}
+            self._inside |= {m for m in makers if m is not None and _is_plain_node(m)}
+        self.stays = not self._inside <= {*difference.removed}
         outputs = sorted(
-            dict.fromkeys((self._origin(old), new) for old, new in difference.outputs),
+            dict.fromkeys((self.origin(old), new) for old, new in difference.outputs),
             key=lambda pair: (self._form_of(pair[0]), pair[0].index),
         )
         for old, _ in outputs:
             self._visit(old)
         for old, new in outputs:
-            pair = self._operand_of(old), self._new_operand(new, (-1, len(place.outputs)))
-            if pair[0] not in {known for known, _ in place.outputs}:
-                place.outputs.append(pair)
-        for node in (*place.nodes, *place.made):
-            attributes_of(node)  # raises for what no rule can say
-        self._check_connected()
-        return place
-
-    def _check(self) -> None:
-        """Refuse what cannot be a pattern."""
-        difference = self.difference
-        if not difference.removed:
-            raise NoRuleError("nodes were added, and none there before makes what they make")
-        if not difference.outputs:
-            raise NoRuleError("nobody reads what they make; dpl rewrite drops such nodes by itself")
-        if len(difference.removed) > _MOST_NODES:
-            raise NoRuleError(f"more than {_MOST_NODES} connected nodes changed at once")
-        for node in (*difference.removed, *difference.added):
-            if node.subgraphs:
-                raise NoRuleError(f"{node.qualified_op} {node.label!r} has a body of its own")
-
-    def _check_connected(self) -> None:
-        """Refuse nodes with nothing but constants in common: one says nothing of where others are.
-
-        A search for them would go through all ways to choose among their kind.
-        """
-        joined: dict[Operand, list[Operand]] = defaultdict(list)
-        for number, args in enumerate(self.place.args):
-            node: Operand = ("node", number)
-            for arg in args:
-                is_free = arg[0] == "leaf" and not self.place.leaves[arg[1]].is_constant
-                if is_free or arg[0] == "node":
-                    joined[node].append(arg[:2])
-                    joined[arg[:2]].append(node)
-        reached = reachable([("node", 0)], joined.__getitem__)
-        if any(("node", number) not in reached for number in range(len(self.place.nodes))):
+            operands = self._known(old), self._new_operand(new, (-1, len(self.outputs)))
+            if operands[0] not in self.outputs:
+                self.outputs.append(operands[0])
+                self.results.append(operands[1])
+        for node in (*self.nodes, *self.made):
+            values_of(node)  # raises for what no rule can say
+        if self.apart():
             raise NoRuleError("the nodes have nothing but constants in common, which is no pattern")
 
-    def _origin(self, value: Value) -> Value:
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What it has in common with places of the same kind."""
+        return (
+            *((node.qualified_op, len(node.outputs)) for node in (*self.nodes, *self.made)),
+            *map(tuple, (*self.args, *self.made_args, self.outputs, self.results)),
+            tuple(frozenset(stated_values(node)) for node in self.made),
+            tuple(leaf.is_constant for leaf in self.leaves),
+        )
+
+    def origin(self, value: Value) -> Value:
         """Look through Identity nodes, unless they are what is replaced."""
-        maker = value.producer
-        return value if maker in self.inside else behind_identities(value)
+        return value if value.producer in self._inside else behind_identities(value)
 
     def _needed(self) -> Iterator[Value]:
         """Yield the values of the first model that the new nodes read or that replace others."""
@@ -200,7 +105,33 @@ class _PlaceReader:
             original = self.difference.originals.get(value)
             if original is None:
                 raise NoRuleError(f"{value.name!r} is not in the first model")
-            yield self._origin(original)
+            yield self.origin(original)
+
+    def _read_inside(self) -> set[Value]:
+        return {self.origin(v) for node in self._inside for v in node.inputs if v is not None}
+
+    def _path_to(self, wanted: Value) -> set[Node]:
+        """Return the nodes that stay between the old ones and a value that they depend on."""
+        if wanted.producer in self._inside:
+            return set()
+        paths: dict[Node, set[Node]] = {
+            node: set() for node in sorted(self._inside, key=lambda node: node.position)
+        }
+        ring = list(paths)
+        for _ in range(_FARTHEST):
+            above = []
+            for node in ring:
+                for value in map(self.origin, filter(None, node.inputs)):
+                    if value is wanted:
+                        return paths[node]
+                    maker = value.producer
+                    if maker is None or maker in paths or maker.graph is not node.graph:
+                        continue
+                    if _is_plain_node(maker):
+                        paths[maker] = {maker, *paths[node]}
+                        above.append(maker)
+            ring = above
+        raise NoRuleError(self._why_unread(wanted))
 
     def _why_unread(self, wanted: Value) -> str:
         maker = wanted.producer
@@ -212,124 +143,99 @@ class _PlaceReader:
                 return "another node that computes the same took its place"
         return "the new nodes read a value that the old ones do not depend on"
 
-    def _read_by(self, nodes: Iterable[Node]) -> set[Value]:
-        return {self._origin(value) for node in nodes for value in node.inputs if value is not None}
-
-    def _path_to(self, wanted: Value) -> set[Node] | None:
-        below: dict[Node, Node | None] = dict.fromkeys(self.inside)
-        ring = list(self.inside)
-        for _ in range(_FARTHEST):
-            nodes: list[Node] = []
-            for node in ring:
-                for value in map(self._origin, filter(None, node.inputs)):
-                    if value is wanted:
-                        path = set()
-                        step: Node | None = node
-                        while step is not None and step not in self.inside:
-                            path.add(step)
-                            step = below[step]
-                        return path
-                    maker = value.producer
-                    if maker is None or maker in below or maker.graph is not node.graph:
-                        continue
-                    if _is_plain_node(maker):
-                        below[maker] = node
-                        nodes.append(maker)
-            ring = nodes
-        return None
+    # -- the old nodes -----------------------------------------------------------------------------
 
     def _form_of(self, value: Value) -> tuple[object, ...]:
         maker = value.producer
-        return (0, "") if maker not in self.inside else (1, self._form(maker), value.index)
+        return (0, "") if maker not in self._inside else (1, self._form(maker), value.index)
 
     def _form(self, node: Node) -> str:
         """Number *node* by all that it computes from inside, as far as structure goes."""
-        if node not in self.forms:
-            args = [self._sketch(node, slot, v) for slot, v in enumerate(inputs_of(node))]
+        if node not in self._forms:
+            args = [self._outline(node, slot, v) for slot, v in self._slots(node, is_sorted=False)]
             if is_commutative(node):
                 args.sort()
             said = "\n".join([node.qualified_op, *args])  # the same in every run, unlike hash()
-            self.forms[node] = blake2b(said.encode(), digest_size=8).hexdigest()
-        return self.forms[node]
+            self._forms[node] = blake2b(said.encode(), digest_size=8).hexdigest()
+        return self._forms[node]
 
-    def _sketch(self, node: Node, slot: int, value: Value | None) -> str:
+    def _slots(self, node: Node, *, is_sorted: bool = True) -> list[tuple[int, Value | None]]:
+        """List what a node reads; where order does not matter, in one that places share."""
+        slots = list(enumerate(inputs_of(node)))
+        if is_sorted and is_commutative(node):
+            slots.sort(key=lambda item: self._outline(node, *item))
+        return slots
+
+    def _outline(self, node: Node, slot: int, value: Value | None) -> str:
         if value is None:
             return "4 none"
-        origin = self._origin(value)
-        if origin.producer in self.inside:
+        origin = self.origin(value)
+        if origin.producer in self._inside:
             return f"0 node {self._form(origin.producer)} {origin.index}"
         if number_at(node, slot, origin) is not None:
             return "3 number"
         return "2 constant" if origin.is_constant else "1 other"
 
     def _visit(self, value: Value) -> None:
-        node = self._origin(value).producer
-        if node is None or node not in self.inside or node in self.numbered:
+        node = self.origin(value).producer
+        if node is None or node not in self._inside or node in self.numbered:
             return
-        slots = list(enumerate(inputs_of(node)))
-        if is_commutative(node):
-            slots.sort(key=lambda item: self._sketch(node, *item))
+        slots = self._slots(node)
         for _, read in slots:
             if read is not None:
                 self._visit(read)
-        number = self.numbered[node] = len(self.place.nodes)
-        self.place.nodes.append(node)
-        self.place.args.append([self._read(node, number, *slot) for slot in slots])
+        self.add(node, slots)
 
-    def _read(self, node: Node, number: int, slot: int, value: Value | None) -> Operand:
-        if value is None:
-            return ("none",)
-        origin = self._origin(value)
-        if origin.producer in self.numbered:
-            return ("node", self.numbered[origin.producer], origin.index)
-        read = number_at(node, slot, origin)
-        if read is not None:
-            self.place.numbers[number, slot] = read
-            return ("number", number, slot)
-        if origin not in self.place.leaves:
-            self.place.leaves.append(origin)
-            self.place.readers.append((number, slot))
-        return ("leaf", self.place.leaves.index(origin))
+    def _known(self, value: Value) -> Operand:
+        operand = self.operand_of(value)
+        if operand is None:
+            raise NoRuleError(self._why_unread(value))
+        return operand
 
-    def _operand_of(self, value: Value) -> Operand:
-        origin = self._origin(value)
-        if origin.producer in self.numbered:
-            return ("node", self.numbered[origin.producer], origin.index)
-        if origin in self.place.leaves:
-            return ("leaf", self.place.leaves.index(origin))
-        raise NoRuleError(self._why_unread(value))
+    # -- the new ones ------------------------------------------------------------------------------
 
     def _new_operand(self, value: Value | None, slot: Slot) -> Operand:
         if value is None:
             return ("none",)
-        if value.producer in self.difference.added and value.constant is None:
-            return ("new", self._new(value.producer), value.index)
         tensor = value.constant
         if tensor is not None:
-            self.place.constants[slot] = tensor
+            self.constants[slot] = tensor
             return ("const", *slot)
-        return self._operand_of(self.difference.originals[value])
+        if value.producer in self.difference.added:
+            return ("new", self._new(value.producer), value.index)
+        return self._known(self.difference.originals[value])
 
     def _new(self, node: Node) -> int:
-        if node not in self.made:
+        if node not in self._new_numbers:
             read = list(node.inputs)
             if is_commutative(node):  # constants last, so that more places are of one kind
                 read.sort(key=lambda value: value is not None and value.constant is not None)
-            slots = list(enumerate(read))
             for value in read:
                 if value is not None and value.producer in self.difference.added:
                     self._new(value.producer)
             if schema_of(node) is None and not node.domain:
                 version = node.graph.opset_imports.get("", 0)
                 raise NoRuleError(f"opset {version} of the standard has no {node.op_type}")
-            number = self.made[node] = len(self.place.made)
-            self.place.made.append(node)
-            self.place.made_args.append([])
-            args = [self._new_operand(value, (number, slot)) for slot, value in slots]
+            number = self._new_numbers[node] = len(self.made)
+            self.made.append(node)
+            args = [self._new_operand(value, (number, slot)) for slot, value in enumerate(read)]
             while args and args[-1] == ("none",):
                 args.pop()
-            self.place.made_args[number] = args
-        return self.made[node]
+            self.made_args.append(args)
+        return self._new_numbers[node]
+
+
+def _check(difference: Difference) -> None:
+    """Refuse what cannot be a pattern."""
+    if not difference.removed:
+        raise NoRuleError("nodes were added, and none there before makes what they make")
+    if not difference.outputs:
+        raise NoRuleError("nobody reads what they make; dpl rewrite drops such nodes by itself")
+    if len(difference.removed) > _MOST_NODES:
+        raise NoRuleError(f"more than {_MOST_NODES} connected nodes changed at once")
+    for node in (*difference.removed, *difference.added):
+        if node.subgraphs:
+            raise NoRuleError(f"{node.qualified_op} {node.label!r} has a body of its own")
 
 
 def _is_plain_node(node: Node) -> bool:
@@ -338,45 +244,25 @@ def _is_plain_node(node: Node) -> bool:
     return not node.subgraphs and output is not None and output.constant is None
 
 
-def attributes_of(node: Node) -> dict[str, object]:
-    """Return the attributes of *node* that have a value, those by default included."""
-    schema = schema_of(node)
-    names = dict.fromkeys([*node.attributes, *(schema.attributes if schema is not None else ())])
-    moved = {item.attribute for item in MOVED.get(node.op_type, ())} if not node.domain else set()
-    attributes: dict[str, object] = {}
-    for name in names:
-        attribute = attribute_of(node, name)
-        if attribute is None and schema is not None:
-            attribute = schema.defaults.get(name)
-        if attribute is None or name in moved:
-            continue
-        if attribute.ref or isinstance(attribute.value, Tensor):
-            raise NoRuleError(f"{node.qualified_op} {node.label!r}: no rule can say its {name}")
-        attributes[name] = attribute.value
-    return attributes
-
-
-def stated_attributes(node: Node) -> dict[str, object]:
-    """Return the attributes that the file states of a new node, those at their default left out."""
-    schema = schema_of(node)
-    defaults = {} if schema is None else schema.defaults
-    values = attributes_of(node)
-    moved = {name: a.value for name, a in node.attributes.items() if name not in values}
-    return {
-        name: value
-        for name, value in (values | moved).items()
-        if name in node.attributes and (name not in defaults or defaults[name].value != value)
-    }
-
-
-def read_place(difference: Difference, around: int = 0) -> ChangedPlace:
-    """Read what was done at one place.
-
-    Args:
-        difference: The nodes.
-        around: How many nodes above them are part of the pattern, although they stay.
+def values_of(node: Node) -> dict[str, object]:
+    """Return the values of the attributes of *node*, those by default included.
 
     Raises:
-        NoRuleError: No rule can say it.
+        NoRuleError: No rule can say one of them.
     """
-    return _PlaceReader(difference, around).read()
+    attributes = attributes_of(node)
+    for name, attribute in attributes.items():
+        if attribute.ref or not isinstance(attribute.value, (int, float, str, tuple)):
+            raise NoRuleError(f"{node.qualified_op} {node.label!r}: no rule can say its {name}")
+    return {name: attribute.value for name, attribute in attributes.items()}
+
+
+def stated_values(node: Node) -> dict[str, object]:
+    """Return what the file states of a new node, but for what is so by default."""
+    schema = schema_of(node)
+    usual = {} if schema is None else schema.defaults
+    return {
+        name: attribute.value
+        for name, attribute in node.attributes.items()
+        if name not in usual or usual[name].value != attribute.value
+    }
