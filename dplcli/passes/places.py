@@ -387,6 +387,7 @@ class PatternWriter(Generic[AnyPlace]):
         node_names: Those of the nodes.
         leaf_names: Those of the leaves.
         number_names: Those of the numbers that have one.
+        stands_for: What each name stands for.
         where: The conditions so far.
     """
 
@@ -400,6 +401,10 @@ class PatternWriter(Generic[AnyPlace]):
         self.names = PatternNames(reserved)
         self.node_names = [self.names.new(node_word(node)) for node in first.nodes]
         self.leaf_names = [self.names.new(leaf_word(first.nodes[n], s)) for n, s in first.readers]
+        self.stands_for: dict[str, Operand] = {
+            **{name: ("node", number, 0) for number, name in enumerate(self.node_names)},
+            **{name: ("leaf", number) for number, name in enumerate(self.leaf_names)},
+        }
         self.number_names: dict[Slot, str] = {}
         self.where: list[str] = []
 
@@ -469,6 +474,7 @@ class PatternWriter(Generic[AnyPlace]):
         if key not in self.number_names:
             word = leaf_word(self.first.nodes[number], rest[0])
             self.number_names[key] = self.names.new(word)
+            self.stands_for[self.number_names[key]] = operand
         return self.number_names[key]
 
     def demand(self, *conditions: str) -> None:

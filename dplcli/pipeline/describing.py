@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from itertools import chain, combinations, islice, permutations
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from itertools import chain, islice, permutations
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from dplcli.analysis.numbering import is_commutative
 from dplcli.catalog.lint import lint
 from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
+from dplcli.dpl.foldings import foldings, is_like
 from dplcli.dpl.pattern import OpName
 from dplcli.dpl.replacement import (
     RewriteRule,
@@ -28,6 +29,7 @@ from dplcli.dpl.replacement import (
 from dplcli.dpl.text import bound_names, captures_of, literal, read_pattern
 from dplcli.errors import PatternSyntaxError
 from dplcli.ir.operators import AXES, DTYPE_ATTRIBUTES, FIRST_OPSET, MOVED, SIZED_BY, parameter_of
+from dplcli.passes.changes import ChangedPlace, stated_values, values_of
 from dplcli.passes.places import (
     KEPT_ATTRIBUTES,
     NoRuleError,
@@ -41,14 +43,13 @@ from dplcli.passes.places import (
     value_text,
 )
 from dplcli.passes.rewriter import reachable
-from dplcli.pipeline.changes import ChangedPlace, stated_values, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Node, Value
+    from dplcli.ir import Node
     from dplcli.ir.types import Tensor
     from dplcli.onnx_io import OnnxSchemas
 
@@ -60,9 +61,6 @@ Key: TypeAlias = tuple[int, str]
 
 _MOST_WRITTEN = 16
 """Most elements of a constant that a rule writes down."""
-
-_ROUNDING = 1e-4
-"""How far a constant may be from an expression: tools compute in other types and orders."""
 
 _MOST_GUESSES = 3000
 """How many expressions are tried for one constant or attribute."""
@@ -81,35 +79,6 @@ _CUTTING = {"Slice": "axes", "Split": "axis"}
 
 _ENDLESS = 2**31 - 1
 """Exporters end a Slice here, or beyond, if it ends with the axis."""
-
-# What tools fold, the likely things first: of one constant, of two, of one and the inputs of a
-# batch normalisation. `rank` is that of the first; `perm` is an attribute; `dtype` and `shape` are
-# those that are wanted.
-_OF_ONE = (
-    *("{0}", "cast({0}, {dtype})", "transpose({0}, {perm})", "transpose({0})", "squeeze({0})"),
-    *("-{0}", "1 / {0}", "sqrt({0})", "rsqrt({0})", "exp({0})"),
-    *(f"unsqueeze({{0}}, {axes})" for axes in ([0], [1], [-1], [0, 1], [1, 2], [0, 1, 2])),
-    "reshape({0}, {shape})",
-)
-_OF_TWO = (
-    *(f"{{0}} {sign} {{1}}" for sign in "*+-/"),
-    *(f"{{0}} {sign} along({{1}}, {axis}, {{rank}})" for axis in (0, 1) for sign in "*/"),
-    "{0} + reshape({1}, [-1])",
-)
-_SCALE = "{1} / sqrt({4} + {epsilon})"
-_OF_NORMALISATION = (
-    f"{{2}} - {{3}} * ({_SCALE})",
-    *(f"{{0}} * along({_SCALE}, {axis}, {{rank}})" for axis in (0, 1)),
-    f"({{0}} - {{3}}) * ({_SCALE}) + {{2}}",
-)
-
-
-class _Guess(NamedTuple):
-    """An expression that may be what was computed, and the operands and attributes in it."""
-
-    text: str
-    operands: tuple[Operand, ...] = ()
-    attributes: tuple[Key, ...] = ()
 
 
 class RuleWriter(PatternWriter[ChangedPlace]):
@@ -138,7 +107,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         self.wanted = _in_common([list(map(stated_values, place.made)) for place in places])
         self.captured: dict[Key, str] = {}
         self.used: set[str] = set()
-        self.names_bound: frozenset[str] = frozenset()
+        self.bound: dict[str, Operand] = {}
         self.data: set[int] = set()
         self.carried = self._carriers() if carries else {}
         leaves = (_small(leaf.constant) for leaf in self.first.leaves)
@@ -159,36 +128,33 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         return self.captured[key]
 
     def fitting(
-        self, guesses: Iterable[_Guess], fits: Callable[[object, int], bool]
-    ) -> _Guess | None:
-        """Return the first guess that gives what it should at every place."""
+        self, guesses: Iterable[str], fits: Callable[[object, Any], bool], wanted: Sequence[Any]
+    ) -> str:
+        """Return the first expression that gives what is wanted at every place, and use it; or "".
+
+        What it needs becomes part of the pattern, and sizes in it are asked for.
+        """
         for guess in islice(guesses, _MOST_GUESSES):
-            captures = {self.captured[key]: key[1] for key in guess.attributes}
+            captures = {name: key[1] for key, name in self.captured.items()}
+            nodes = {name: ("node", key[0], 0) for key, name in self.captured.items()}
             try:
-                expression = Expression(guess.text, "replacement", captures)
+                expression = Expression(guess, "replacement", captures)
+                used = {name: (nodes | self.stands_for)[name] for name in expression.names}
                 if all(
-                    fits(expression.value(self._bound(place, guess)), number)
-                    for number, place in enumerate(self.places)
+                    fits(expression.value({n: place.value(o) for n, o in used.items()}), one)
+                    for place, one in zip(self.places, wanted, strict=True)
                 ):
-                    return guess
+                    break
             except (PatternSyntaxError, UnknownFactError, ValueError, TypeError):
                 continue
-        return None
-
-    def _bound(self, place: ChangedPlace, guess: _Guess) -> dict[str, Value]:
-        nodes = {self.captured[key]: ("node", key[0], 0) for key in guess.attributes}
-        operands = {self.name_of(operand): operand for operand in guess.operands} | nodes
-        return {name: place.value(operand) for name, operand in operands.items()}
-
-    def take(self, guess: _Guess) -> str:
-        """Use a guess: what it needs becomes part of the pattern, and sizes in it are asked for."""
-        leaves = [operand[1] for operand in guess.operands if operand[0] == "leaf"]
+        else:
+            return ""
+        leaves = [operand[1] for operand in used.values() if operand[0] == "leaf"]
         self.data |= {*leaves}
-        if guess.text.startswith(("reshape", "unsqueeze")):
-            for leaf in leaves:
-                is_whole = guess.text.startswith("reshape")
-                self._demand(leaf, range(len(self._shape(leaf) or ())) if is_whole else ())
-        return guess.text
+        for leaf in leaves if guess.startswith(("reshape", "unsqueeze")) else ():
+            is_whole = guess.startswith("reshape")
+            self._demand(leaf, range(len(self._shape(leaf) or ())) if is_whole else ())
+        return guess
 
     # -- attributes of the new nodes ---------------------------------------------------------------
 
@@ -229,36 +195,26 @@ class RuleWriter(PatternWriter[ChangedPlace]):
     def _new_attribute(self, made: int, name: str, wanted: Sequence[object]) -> str:
         is_same = _is_one(wanted)
         if self.general or not is_same:
-            guess = self.fitting(
-                self._attribute_guesses(name, is_same=is_same),
-                lambda value, number: _is_value(value, wanted[number]),
-            )
-            if guess is not None:
-                return f"{name}={self.take(guess)}"
+            guesses = self._attribute_guesses(name, is_same=is_same)
+            if text := self.fitting(guesses, _is_value, wanted):
+                return f"{name}={text}"
         if not is_same:
             raise NoRuleError(f"nothing says what the attribute {name} of the new node should be")
         self._bring_shapes(self.first.made[made], self.first.made_args[made], name, wanted[0])
         return attribute_text(name, wanted[0])
 
-    def _attribute_guesses(self, name: str, *, is_same: bool) -> Iterator[_Guess]:
+    def _attribute_guesses(self, name: str, *, is_same: bool) -> Iterator[str]:
         for slot in self.first.numbers:
             if self.plain_number(*slot) is None:
-                yield _Guess(f"{self.name_of(('number', *slot))}.value", (("number", *slot),))
+                yield f"{self.name_of(('number', *slot))}.value"
         carried = {old for old, _ in self.carried.values()}
-        keys = [key for key in self._keys() if key[0] not in carried]
-        alike = [key for key in keys if key[1] == name]
-        for key in alike if is_same else sorted(keys, key=lambda key: key[1] != name):
-            yield _Guess(self.capture(key), (), (key,))
+        keys = [(n, word) for n, known in enumerate(self.known) for word in known]
+        keys = [key for key in keys if key[0] not in carried and (key[1] == name or not is_same)]
+        yield from map(self.capture, sorted(keys, key=lambda key: key[1] != name))
         if name == "perm":
-            for one, other in permutations(alike, 2):
-                text = f"[{self.capture(one)}[i] for i in {self.capture(other)}]"
-                yield _Guess(text, (), (one, other))
-            for key in alike:
-                yield _Guess(f"inverse({self.capture(key)})", (), (key,))
-
-    def _keys(self, wanted: str = "") -> list[Key]:
-        every = [(number, name) for number, known in enumerate(self.known) for name in known]
-        return [key for key in every if wanted in {"", key[1]}]
+            turns = [self.capture(key) for key in keys if key[1] == name]
+            yield from (f"[{p}[i] for i in {q}]" for p, q in permutations(turns, 2))
+            yield from (f"inverse({p})" for p in turns)
 
     # -- constants of the new nodes ----------------------------------------------------------------
 
@@ -275,12 +231,8 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         is_short = is_short and all(_is_equal(tensor, tensors[0]) for tensor in tensors)
         if is_short and (arrays[0].size == 1 or not self.general):
             return self._written(slot, arrays[0])
-        guess = self.fitting(
-            (g for g in self._constant_guesses(tensors) if self._may_make(g, tensors[0])),
-            lambda value, number: _is_array(value, arrays[number]),
-        )
-        if guess is not None:
-            return f"const({self.take(guess)})"
+        if text := self.fitting(self._guesses(tensors), is_like, arrays):
+            return f"const({text})"
         if is_short:
             return self._written(slot, arrays[0])
         what = f"a constant of {tensors[0].dtype} {list(tensors[0].shape)}"
@@ -296,57 +248,21 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         self._bring_shapes(node, args, leaf_word(node, slot[1]), array, slot[1])
         return value_text(array.tolist(), array.dtype.type)
 
-    def _may_make(self, guess: _Guess, wanted: Tensor) -> bool:
-        """Tell whether a guess can make so many elements, before it is parsed and computed."""
-        sizes = [self._size(operand) for operand in guess.operands]
-        if guess.text.startswith("concat("):
-            return sum(sizes) == wanted.size
-        return max(sizes) <= wanted.size <= math.prod(sizes)
-
-    def _size(self, operand: Operand) -> int:
-        tensor = self.first.value(operand).constant
-        return 0 if tensor is None else tensor.size
-
-    def _constant_guesses(self, tensors: Sequence[Tensor]) -> Iterator[_Guess]:
-        """Yield what tools fold: constants scaled, turned, added, normalised, joined."""
+    def _guesses(self, tensors: Sequence[Tensor]) -> Iterator[str]:
         leaves = [("leaf", n) for n, leaf in enumerate(self.first.leaves) if leaf.is_constant]
         constants: list[Operand] = [*leaves, *(("number", *slot) for slot in self.first.numbers)]
-        words = {"dtype": repr(tensors[0].dtype)}
-        if len({tensor.shape for tensor in tensors}) == 1:
-            words["shape"] = str([*tensors[0].shape])
-        turns = self._keys("perm")
-        for number, operands in (
-            (1, ((one,) for one in constants)),
-            (2, permutations(constants, 2)),
-        ):
-            for chosen in operands:
-                for text in _OF_ONE if number == 1 else _OF_TWO:
-                    yield from self._filled(text, chosen, words, turns)
-        for number, node in enumerate(self.first.nodes):
-            own = [operand for operand in self.first.args[number][1:] if operand in constants]
-            if node.qualified_op == "BatchNormalization" and len(own) == len("bsmv"):
-                for one, text in ((o, t) for o in constants for t in _OF_NORMALISATION):
-                    yield from self._filled(text, (one, *own), words, [(number, "epsilon")])
-        large = [operand for operand in constants if self._size(operand) > 1]
-        for parts in chain.from_iterable(combinations(large, count) for count in (2, 3, 4)):
-            said = ", ".join(f"{self.name_of(part)}.value" for part in parts)
-            yield from (_Guess(f"concat([{said}], {axis})", parts) for axis in (0, -1))
-
-    def _filled(
-        self, text: str, chosen: Sequence[Operand], words: Mapping[str, str], keys: Sequence[Key]
-    ) -> Iterator[_Guess]:
-        """Fill operands and words in, and each of some attributes if one is named."""
-        names = [self.name_of(operand) for operand in chosen]
-        operands = tuple(o for n, o in enumerate(chosen) if f"{{{n}}}" in text)
-        rank = f"{names[0]}.rank"
-        values = [f"{name}.value" for name in names]
-        if "{shape}" in text and "shape" not in words:
-            return
-        for key in [k for k in keys if f"{{{k[1]}}}" in text]:
-            said = text.format(*values, rank=rank, **words, **{key[1]: self.capture(key)})
-            yield _Guess(said, operands, (key,))
-        if "{perm}" not in text and "{epsilon}" not in text:
-            yield _Guess(text.format(*values, rank=rank, **words), operands)
+        values = {self.name_of(operand): self.first.value(operand) for operand in constants}
+        sizes = {name: v.constant.size for name, v in values.items() if v.constant is not None}
+        keys = [(n, name) for n, known in enumerate(self.known) for name in known]
+        perms = [self.capture(key) for key in keys if key[1] == "perm"]
+        norms = [
+            (*map(self.name_of, args[1:]), self.capture((number, "epsilon")))
+            for number, args in enumerate(self.first.args)
+            if self.first.nodes[number].qualified_op == "BatchNormalization"
+            and {*args[1:]} <= {*constants}
+        ]
+        shapes = {tensor.shape for tensor in tensors}
+        return foldings(sizes, tensors[0], perms, norms, is_shaped=len(shapes) == 1)
 
     # -- the shapes that numbers were read off -----------------------------------------------------
 
@@ -366,9 +282,6 @@ class RuleWriter(PatternWriter[ChangedPlace]):
             name: What the numbers are called.
             value: The numbers.
             slot: The input that they are; None for an attribute.
-
-        Raises:
-            NoRuleError: The numbers are of other axes at other places.
         """
         is_new = node in self.first.made
         numbers = _whole(value) - (self.stated if is_new and slot is None else set())
@@ -382,15 +295,18 @@ class RuleWriter(PatternWriter[ChangedPlace]):
             return
         numbers = {number for number in numbers if 1 < number < _ENDLESS}
         if is_size and numbers and node.op_type in _CUTTING and args[0][0] == "leaf":
-            self._demand(args[0][1], self._axes_cut(node), is_ranked=False)
+            cut = parameter_of(node, _CUTTING[node.op_type])
+            every = range(len(self._shape(args[0][1]) or ()))
+            axes = every if cut is None else np.atleast_1d(cast("Any", cut.value)).tolist()
+            self._demand(args[0][1], axes, is_ranked=False)
             return
         others = [arg for number, arg in enumerate(args) if number != slot]
         shapes = {leaf: self._shape(leaf) or [] for leaf in self._leaves_above(others)}
         missing = numbers - {size for shape in shapes.values() for size in shape if size}
         is_whole = name == "shape" and _whole(value).isdisjoint({0, -1})
-        every = is_size and (missing or is_whole)
+        is_every = is_size and (missing or is_whole)
         for leaf, shape in shapes.items():
-            axes = [axis for axis, size in enumerate(shape) if every or size in numbers]
+            axes = [axis for axis, size in enumerate(shape) if is_every or size in numbers]
             if axes and (is_size or not self.first.leaves[leaf].is_constant):
                 self._demand(leaf, axes)
 
@@ -422,22 +338,6 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         leaves = sorted(item[1] for item in reachable(operands, above) if item[0] == "leaf")
         read = [(self.first.nodes[n], slot) for n, slot in self.first.readers]
         return [n for n in leaves if read[n][1] not in SIZED_BY.get(read[n][0].op_type, ())]
-
-    def _axes_cut(self, node: Node) -> tuple[int, ...]:
-        """Return the axes of its data that a node cuts; those of a Slice may be all of its starts."""
-        is_new = node in self.first.made
-        number = (self.first.made if is_new else self.first.nodes).index(node)
-        cut = set()
-        for place in self.places:
-            one = (place.made if is_new else place.nodes)[number]
-            stated, starts = parameter_of(one, _CUTTING[one.op_type]), parameter_of(one, "starts")
-            if stated is not None:
-                cut.add(tuple(np.atleast_1d(cast("Any", stated.value)).tolist()))
-            else:
-                cut.add(() if starts is None else tuple(range(len(cast("Any", starts.value)))))
-        if len(cut) > 1:
-            raise NoRuleError(f"the numbers of {node.op_type} are of other axes at other places")
-        return cut.pop()
 
     # -- the texts ---------------------------------------------------------------------------------
 
@@ -553,7 +453,8 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         first = self._first_opset()
         try:
             read, _ = read_pattern(pattern, self.schemas)
-            self.names_bound = bound_names(read)
+            names = bound_names(read)
+            self.bound = {n: o for n, o in self.stands_for.items() if n in names}
             captures = captures_of(read)
             becomes = parse_replacement(replacement, read, self.schemas)
             check_attributes(read, becomes.carried)
@@ -572,25 +473,17 @@ class RuleWriter(PatternWriter[ChangedPlace]):
                 raise NoRuleError(f"no rule can say it: {problem.message}")
         return rule
 
-    def bound(self) -> dict[str, Operand]:
-        """Return what the names of the pattern stand for."""
-        nodes = {name: ("node", n, 0) for n, name in enumerate(self.node_names)}
-        leaves = {name: ("leaf", n) for n, name in enumerate(self.leaf_names)}
-        numbers = {name: ("number", *slot) for slot, name in self.number_names.items()}
-        return {n: o for n, o in (nodes | leaves | numbers).items() if n in self.names_bound}
-
     def _first_opset(self) -> int:
         """Return the first opset that has all new operators, and takes what they state."""
         firsts = [0]
-        for node in self.first.made:
-            versions = [] if node.domain else list(self.schemas.versions(node.op_type, ""))
+        for node in (node for node in self.first.made if not node.domain):
             fitting = [
-                v.since
-                for v in versions
-                if v.min_inputs <= len(node.inputs)
-                and node.attributes.keys() <= v.attributes.keys()
+                schema.since
+                for schema in self.schemas.versions(node.op_type, "")
+                if schema.min_inputs <= len(node.inputs)
+                and node.attributes.keys() <= schema.attributes.keys()
             ]
-            firsts += [min(fitting)] if fitting else []
+            firsts.append(min(fitting, default=0))
         return max(firsts)
 
 
@@ -632,14 +525,6 @@ def _is_value(value: object, wanted: object) -> bool:
     return type(value) is type(wanted) and value == wanted
 
 
-def _is_array(value: object, wanted: Array) -> bool:
-    """Tell whether an expression gives a constant, up to rounding."""
-    if not isinstance(value, (np.ndarray, np.generic)):
-        return False
-    array = np.asarray(value)
-    return (array.dtype, array.shape) == (wanted.dtype, wanted.shape) and is_near(array, wanted)
-
-
 def _is_equal(one: Tensor | None, other: Tensor) -> bool:
     if one is None or (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
@@ -657,12 +542,3 @@ def numbers_of(place: ChangedPlace) -> str:
     nodes = [values_of(node) for node in (*place.nodes, *place.made)]
     constants = [(slot, _small(tensor)) for slot, tensor in place.constants.items()]
     return repr((sorted(place.numbers.items()), nodes, constants))
-
-
-def is_near(array: Array, wanted: Array) -> bool:
-    """Tell whether two arrays of one type and shape are equal up to rounding."""
-    if wanted.dtype.kind != "f" or not wanted.size:
-        return bool(np.array_equal(array, wanted))
-    scale = float(np.max(np.abs(wanted), initial=0.0))
-    with np.errstate(all="ignore"):
-        return bool(np.allclose(array, wanted, rtol=_ROUNDING, atol=1e-6 * scale, equal_nan=True))

@@ -21,6 +21,7 @@ from dplcli.analysis.pairing import find_differences
 from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.sketch import NoInstanceError
 from dplcli.dpl.conditions import Condition
+from dplcli.dpl.foldings import is_near
 from dplcli.dpl.rule import Example
 from dplcli.dpl.text import captures_of
 from dplcli.errors import DplError, counted
@@ -29,12 +30,12 @@ from dplcli.ir.model import RULE_KEY
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.scratch import model_from_text, text_of_model
 from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome, Trial
+from dplcli.passes.changes import ChangedPlace
 from dplcli.passes.places import NoRuleError, list_nodes, node_word, rule_name
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.rewriter import claim
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.changes import ChangedPlace
-from dplcli.pipeline.describing import RuleWriter, is_near, numbers_of
+from dplcli.pipeline.describing import RuleWriter, numbers_of
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, exemption_of, unknown_operator
 from dplcli.pipeline.writing import check_result, say_nothing
 from dplcli.settings import LearnSettings
@@ -62,20 +63,21 @@ _MOST_FOR_A_KIND = 16
 _LONGEST_EXAMPLE = 1500
 """Longer examples, in characters, show nothing to a reader."""
 
+_MOST_NAMED = 3
+"""Most nodes that a text names."""
+
 _MOST_APART = 3
 """How many rules are made of places of one kind that differ in numbers or attributes."""
 
 _FREE_APPLICATIONS = 20
 """A rule may be applied so often, and twice for each match in the first model, to try it."""
 
-_FEW_TRIALS = 60
-"""On so many graphs a rule is tried first: most that are wrong show it there."""
-
 _FEWEST = 10
 """A rule that was right on fewer graphs is not proved."""
 
 _FRESH_SETS = 2
-"""On so many sets of graphs a rule is tried last, of which nothing was learned before."""
+"""On so many sets of graphs a rule is tried. They are others each time, so that nothing was learned
+of those that have the last word."""
 
 _Texts: TypeAlias = tuple[str, ...]
 """Conditions that go together."""
@@ -108,7 +110,6 @@ class _Learner:
         say: Told what is going on.
         tried: How often rules were tried.
         limit: When those of the kind that is looked at are given up.
-        sets: How many sets of graphs were drawn to have the last word.
         refusals: Why places of a kind have no rule; _IDLE if they have one.
         changed: The values that differ at first, and whether they are new ones.
     """
@@ -122,7 +123,6 @@ class _Learner:
     say: Progress
     tried: int = 0
     limit: int = 0
-    sets: int = 0
     learned: list[LearnedRewrite] = field(default_factory=list)
     unproved: list[LearnedRewrite] = field(default_factory=list)
     refusals: dict[tuple[object, ...], _Refusal] = field(default_factory=dict)
@@ -177,7 +177,8 @@ class _Learner:
         kinds.sort(key=lambda item: -len(item[1]))
         learned = []
         for number, (kind, places) in enumerate(kinds, start=1):
-            self.say(f"learning from {_where(places)} ({number} of {len(kinds)} kinds)")
+            where = f"{counted(len(places), 'place')} like {_shown(places)}"
+            self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
             self.refusals[kind] = _IDLE
             for item in self._learn_kind(kind, places):
                 if self.takes_unproved or item.trial.verdict == "passed":
@@ -227,17 +228,13 @@ class _Learner:
             raise NoRuleError(self._spent)
         self.limit = min(self.budget, self.tried + _MOST_FOR_A_KIND)
         wrong: list[Trial] = []
-        try:
-            for rule, writer in self._candidates(places):
-                trial = self._narrowed(rule, writer)
-                if trial.verdict != "failed":
-                    return LearnedRewrite(cast("RewriteRule", trial.rule), len(places), trial)
-                wrong.append(trial)
-                if self.tried >= self.limit:
-                    break
-        except NoRuleError:
-            if not wrong:
-                raise
+        for rule, writer in self._candidates(places):
+            trial = self._narrowed(rule, writer)
+            if trial.verdict != "failed":
+                return LearnedRewrite(cast("RewriteRule", trial.rule), len(places), trial)
+            wrong.append(trial)
+            if self.tried >= self.limit:
+                break
         reason = f"the rule learned from it is wrong: {wrong[0].reason}"
         raise NoRuleError(reason, wrong[0].counterexample)
 
@@ -248,33 +245,41 @@ class _Learner:
     def _candidates(
         self, places: Sequence[ChangedPlace]
     ) -> Iterator[tuple[RewriteRule, RuleWriter]]:
-        """Yield rules, the most general one first, and what wrote them.
+        """Yield the rules of places, then those of the same places and what lies above them.
+
+        Raises:
+            NoRuleError: There is none.
+        """
+        yield from self._rules(places)
+        with suppress(NoRuleError):
+            wider = [ChangedPlace(place.difference, 1) for place in places]
+            if len({place.kind for place in wider}) == 1:
+                yield from self._rules(wider)
+
+    def _rules(self, places: Sequence[ChangedPlace]) -> Iterator[tuple[RewriteRule, RuleWriter]]:
+        """Yield the rules of places, the most general one first, each with what wrote it.
 
         Raises:
             NoRuleError: There is none.
         """
         taken = {item.rule.name for item in (*self.learned, *self.unproved)}
-        for around in (0, 1):
-            wider = [ChangedPlace(place.difference, around) for place in places]
-            if len({place.kind for place in wider}) > 1:
-                return
-            name = claim(self.name or _word(wider[0]), taken - {self.name})
-            seen: set[str] = set()
-            reason = _IDLE.reason
-            for general, carries in ((True, True), (False, True), (False, False)):
-                try:
-                    writer = RuleWriter(wider, self.schemas, general=general, carries=carries)
-                    rule = writer.rule(name)
-                    text = f"{rule.pattern!r}{rule.becomes}"
-                    if text not in seen:
-                        rule = self._checked(rule)
-                        seen.add(text)
-                        doc = f"Learned from {_where(places, 'place, one at')}."
-                        yield replace(rule, doc=doc), writer
-                except NoRuleError as error:
-                    reason = str(error)
-            if not seen:
-                raise NoRuleError(reason)
+        name = claim(self.name or _word(places[0]), taken)
+        doc = f"Learned from {counted(len(places), 'place')}, one at {_shown(places)}."
+        seen: set[str] = set()
+        reason = _IDLE.reason
+        for general, carries in ((True, True), (False, True), (False, False)):
+            try:
+                writer = RuleWriter(places, self.schemas, general=general, carries=carries)
+                rule = writer.rule(name)
+                text = f"{rule.pattern!r}{rule.becomes}"
+                if text not in seen:
+                    rule = self._checked(rule)
+                    seen.add(text)
+                    yield replace(rule, doc=doc), writer
+            except NoRuleError as error:
+                reason = str(error)
+        if not seen:
+            raise NoRuleError(reason)
 
     def _checked(self, rule: RewriteRule) -> RewriteRule:
         """Apply a rule alone to the first model; if it matches what it makes, let it do so once.
@@ -302,17 +307,15 @@ class _Learner:
         They are the likeliest that refuse those graphs, and the places of the first model that the
         second one has as before. Graphs that had no say in them have the last word.
         """
-        general = _holding(rule, writer, _conditions(rule, writer))
-        holding = _holding(rule, writer, _sizes(writer)) | general
+        holding, sizes = _holding(rule, writer), {*_sizes(writer)}
         alike = select_matches(self.original, [rule]).matches
         left = [m for m in alike if not any((False, v.name) in self.changed for v in m.outputs)]
-        spared = [each for match in left if (each := _refusing(general, match.bound))]
+        spared = [each for m in left if (each := _refusing(holding, m.bound) - sizes)]
         refused = spared
         before: list[_Texts] = []
         while True:
-            chosen = _cover(refused, [*holding], general)
-            narrowed = _with(rule, chosen, holding)
-            trial = self._trial(narrowed)
+            chosen = _cover(refused, [*holding])
+            trial = self._trial(_with(rule, chosen, holding))
             if trial.verdict == "passed" or self.tried >= self.limit:
                 return trial
             if trial.verdict != "failed":  # the last conditions may keep all graphs out
@@ -331,44 +334,34 @@ class _Learner:
                     refused = [*refused, *refusing]
                 else:
                     opsets = self._opsets_without(rule, shown)
-                    own = self.original.graph.opset_imports.get("", 0)
-                    here = replace(narrowed, opsets=(own, own))
-                    if opsets == rule.opsets or self._on_graphs(here, 0).verdict == "failed":
-                        return trial  # if it is wrong there, opsets do not matter
+                    if opsets == rule.opsets:
+                        return trial
                     rule, refused, chosen = replace(rule, opsets=opsets), spared, []
             if not all(refused):
                 return trial
             before = chosen
 
     def _trial(self, rule: RewriteRule) -> Trial:
-        """Try a rule, with an example, on few graphs; then on many of which nothing was learned."""
+        """Try a rule, with an example, on sets of graphs of which nothing was learned before."""
         self.say(f"trying {rule.name} on graphs made up for it")
         rule = replace(rule, examples=tuple(self._example(rule)))
-        trial = self._on_graphs(rule, 0)
+        trial = Trial(rule, "made up", "no graph", "not tried", self._spent)
         graphs = 0
         for _ in range(_FRESH_SETS):
-            if trial.verdict != "passed":
-                return trial
-            self.sets += 1
-            trial = self._on_graphs(rule, self.sets)
+            if self.is_spent:
+                return replace(trial, verdict="not tried", reason=self._spent)
+            self.tried += 1
+            for trial in Trier(self.schemas, self.most, seed=self.tried).trials(rule):
+                if trial.verdict == "failed":
+                    shown = trial.counterexample or rule.examples[0].before
+                    return replace(trial, counterexample=shown)
             graphs += trial.graphs
-        if trial.verdict == "passed" and graphs < min(self.most, _FEWEST):
+            if trial.verdict != "passed":
+                return replace(trial, graphs=graphs)
+        if graphs < min(self.most, _FEWEST):
             reason = f"only {counted(graphs, 'graph')} could be made up for it"
             return replace(trial, verdict="not tried", reason=reason, graphs=graphs)
         return replace(trial, graphs=graphs)
-
-    def _on_graphs(self, rule: RewriteRule, number: int) -> Trial:
-        """Try a rule on its example and a set of graphs, if that is within the budget."""
-        trial = Trial(rule, "made up", "no graph", "not tried", self._spent)
-        if self.is_spent:
-            return trial
-        self.tried += 1
-        most = self.most if number else min(self.most, _FEW_TRIALS)
-        for trial in Trier(self.schemas, most, number).trials(rule):
-            if trial.verdict == "failed":
-                shown = trial.counterexample or rule.examples[0].before
-                return replace(trial, counterexample=shown)
-        return trial
 
     def _opsets_without(self, rule: RewriteRule, shown: Model) -> Opsets:
         """Leave out the opset of a graph, and those beyond, if the model is of another."""
@@ -404,13 +397,8 @@ def _word(place: ChangedPlace) -> str:
     return f"{rule_name(old)}_to_{rule_name(new)}" if new else f"drop_{rule_name(old)}"
 
 
-def _where(places: Sequence[ChangedPlace], like: str = "place like") -> str:
-    """Say how many places there are, and name nodes of one."""
-    what, _, word = like.partition(" ")
-    comma = "," if what.endswith(",") else ""
-    return (
-        f"{counted(len(places), what.rstrip(','))}{comma} {word} {list_nodes(places[0].nodes, 3)}"
-    )
+def _shown(places: Sequence[ChangedPlace]) -> str:
+    return list_nodes(places[0].nodes, _MOST_NAMED)
 
 
 def _names_of(difference: Difference) -> Iterator[tuple[bool, str]]:
@@ -426,17 +414,12 @@ _Holding: TypeAlias = "dict[_Texts, tuple[Condition, ...]]"
 """Conditions that hold at all places, the likely ones last."""
 
 
-def _cover(
-    refused: Sequence[set[_Texts]], texts: Sequence[_Texts], preferred: Iterable[_Texts]
-) -> list[_Texts]:
-    """Choose conditions that each set has one of: the likeliest, which are last.
-
-    One that is not preferred is chosen for a set without any that is.
-    """
+def _cover(refused: Sequence[set[_Texts]], texts: Sequence[_Texts]) -> list[_Texts]:
+    """Choose conditions that each set has one of: the likeliest, which are last."""
     chosen: list[_Texts] = []
     for item in refused:
         if item.isdisjoint(chosen):
-            chosen.append(max(item & {*preferred} or item, key=texts.index))
+            chosen.append(max(item, key=texts.index))
     return chosen
 
 
@@ -454,21 +437,21 @@ def _refusing(holding: _Holding, bound: Mapping[str, Bound]) -> set[_Texts]:
     }
 
 
-def _holding(rule: RewriteRule, writer: RuleWriter, every: Iterable[str | _Texts]) -> _Holding:
-    """Return those of some conditions that hold at all places."""
+def _holding(rule: RewriteRule, writer: RuleWriter) -> _Holding:
+    """Return the conditions that hold at all places, those on single sizes first."""
     captures = captures_of(rule.pattern)
+    every = (*_sizes(writer), *_conditions(rule, writer))
     texts = [(each,) if isinstance(each, str) else each for each in every]
     holding = {each: tuple(Condition(text, captures) for text in each) for each in texts}
     for place in writer.places:
-        bound = {name: place.value(operand) for name, operand in writer.bound().items()}
-        unmet = _refusing(holding, bound)
+        unmet = _refusing(holding, {n: place.value(o) for n, o in writer.bound.items()})
         holding = {each: known for each, known in holding.items() if each not in unmet}
     return holding
 
 
 def _conditions(rule: RewriteRule, writer: RuleWriter) -> Iterator[str | _Texts]:
     """Yield what could be demanded of the values that a rule binds; the likely ones are last."""
-    bound, place = writer.bound(), writer.first
+    bound, place = writer.bound, writer.first
     nodes, leaves, numbers = (
         [name for name, operand in bound.items() if operand[0] == kind]
         for kind in ("node", "leaf", "number")
@@ -500,7 +483,7 @@ def _conditions(rule: RewriteRule, writer: RuleWriter) -> Iterator[str | _Texts]
 
 def _sizes(writer: RuleWriter) -> Iterator[_Texts]:
     """Yield the sizes of the values that a rule binds."""
-    for name, operand in writer.bound().items():
+    for name, operand in writer.bound.items():
         known = writer.first.value(operand).known_type() if operand[0] == "leaf" else None
         shape = (known and known.shape) or ()
         for axis, size in enumerate(shape):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dplcli.analysis.pairing import find_differences
 from dplcli.dpl import RewriteRule
+from dplcli.dpl.foldings import is_near
 from dplcli.outcomes import Delivery, RewritesOutcome
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.catalogs import check_catalogs, load_catalog_rules, try_catalogs
-from dplcli.pipeline.describing import is_near
 from dplcli.pipeline.learning import learn_rewrites
 from dplcli.pipeline.proving import DEFAULT_TRIALS
 from tests.helpers import model_from_bytes, proto_from_text, with_long
