@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dplcli.analysis.numbering import is_commutative
 from dplcli.ir.operators import inputs_of, schema_of
 from dplcli.ir.traversal import behind_identities, is_identity
-from dplcli.passes.places import NoRuleError, Operand, Place, Slot, attributes_of, number_at
+from dplcli.passes.places import NodePlace, NoRuleError, Operand, Slot, attributes_of, number_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ _FARTHEST = 6
 """How many nodes that stay may lie between the old ones and a value that the new ones read."""
 
 
-class ChangedPlace(Place):
+class ChangedPlace(NodePlace):
     """Nodes of the first model, and what replaces them in the second.
 
     Args:

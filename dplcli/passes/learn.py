@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.matcher import StepBudgetExceededError
-from dplcli.dpl.pattern import ConstantPattern
 from dplcli.dpl.rule import Match, PatternRule, read_match
-from dplcli.dpl.text import all_parts, parse_pattern
-from dplcli.errors import PassError, PatternSyntaxError, UsageError
+from dplcli.dpl.text import parse_pattern
+from dplcli.errors import PassError, PatternSyntaxError, UsageError, counted
 from dplcli.ir.operators import RANKED_SLOTS, inputs_of, parameter_of, schema_of, slot_of
 from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
 from dplcli.keys import keys
 from dplcli.passes.places import (
     KEPT_ATTRIBUTES,
     MOST_NAMED,
+    NodePlace,
     NoRuleError,
     PatternWriter,
-    Place,
     attribute_text,
     attributes_of,
     leaf_word,
     list_nodes,
     rule_name,
     say,
+    shape_of,
 )
 from dplcli.passes.records import is_constant_node
 from dplcli.passes.rewriter import reachable
@@ -35,14 +36,13 @@ from dplcli.passes.select import describe_escape, judge, matchable_graphs, selec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dplcli.ir import Graph, Model, Node, Shape, Value
-    from dplcli.passes.select import Selection
+    from dplcli.ir import Graph, Model, Node, Value
 
 
 # The nodes that a rule is learned from: one connected, convex piece of one graph.
 
 
-def read_example(nodes: Sequence[Node]) -> Place:
+def read_example(nodes: Sequence[Node]) -> NodePlace:
     """Read *nodes*, without Identity and Constant nodes, if a rule can be learned from them.
 
     Raises:
@@ -81,7 +81,7 @@ def read_example(nodes: Sequence[Node]) -> Place:
         v for v in outputs if v.is_graph_output or any(user not in inside for user in users(v))
     ]
     _check_convex(whole, leaving)
-    place = Place()
+    place = NodePlace()
     for node in members:
         place.add(node, enumerate(inputs_of(node)))
     _check_connected(place)
@@ -149,7 +149,7 @@ def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
     )
 
 
-def _check_connected(place: Place) -> None:
+def _check_connected(place: NodePlace) -> None:
     """Refuse nodes that neither feed one another nor read the same value."""
     apart = place.apart()
     if apart:
@@ -161,7 +161,9 @@ def _check_connected(place: Place) -> None:
         )
 
 
-def _ordered_roots(place: Place, whole: Sequence[Node], leaving: Sequence[Value]) -> Iterator[Node]:
+def _ordered_roots(
+    place: NodePlace, whole: Sequence[Node], leaving: Sequence[Value]
+) -> Iterator[Node]:
     """Yield the nodes that make the outputs, each with something above it in common with others.
 
     So whoever has matched the first ones need not search the whole graph for the next.
@@ -182,18 +184,17 @@ def _ordered_roots(place: Place, whole: Sequence[Node], leaving: Sequence[Value]
         yield place.nodes[following]
 
 
-class _ExampleWriter(PatternWriter[Place]):
+class _ExampleWriter(PatternWriter[NodePlace]):
     """Writes the pattern of an example: exact in operators and wiring, free in nearly all else.
 
     Attributes:
         notes: What it keeps of the example and what it leaves free, a line per node.
     """
 
-    def __init__(self, place: Place, *, exact: bool, any_values: bool = False) -> None:
+    def __init__(self, place: NodePlace, *, exact: bool) -> None:
         super().__init__([place], {node.domain for node in place.nodes})
         self.notes: list[str] = []
         self._exact = exact
-        self._any_values = any_values
         self._kept: list[str] = []
 
     def conditions(self) -> tuple[Condition, ...]:
@@ -257,7 +258,7 @@ class _ExampleWriter(PatternWriter[Place]):
             self._kept.append(f"input {place} = {self.first.numbers[reader, place]}")
         slots = () if node.domain else RANKED_SLOTS.get(node.op_type, ())
         telling = [slot for slot in slots if slot < len(args) and args[slot][0] == "leaf"]
-        shapes = {slot: _shape_of(node.inputs[slot]) for slot in (*telling, *slots[:-1])}
+        shapes = {slot: shape_of(node.inputs[slot]) for slot in (*telling, *slots[:-1])}
         ranked = next((slot for slot, shape in shapes.items() if shape is not None), None)
         if place != ranked:
             return text
@@ -276,12 +277,12 @@ class _ExampleWriter(PatternWriter[Place]):
             if Condition(text).unmet_by(bound) is None:
                 self.demand(text)
                 self._kept.append(f"one number per channel in input {place}")
-        return f"const({name})" if value.is_constant and not self._any_values else name
+        return f"const({name})" if value.is_constant else name
 
     def _is_depthwise(self, number: int) -> bool:
         """Keep of a convolution with a group per channel that it is one, for any number of them."""
         node, weight = self.first.nodes[number], self.first.args[number][1]
-        shape = _shape_of(node.inputs[1])
+        shape = shape_of(node.inputs[1])
         if node.op_type != "Conv" or node.domain or weight[0] != "leaf" or not shape:
             return False
         if shape[1] != 1:
@@ -294,11 +295,6 @@ class _ExampleWriter(PatternWriter[Place]):
 
 _AXES = frozenset({"axes", "axis"})
 """What some operators take as an input and others as an attribute."""
-
-
-def _shape_of(value: Value | None) -> Shape | None:
-    known = None if value is None else value.known_type()
-    return None if known is None else known.shape
 
 
 # Learn a rule from a subgraph: check the nodes, write the pattern, prove that it matches them.
@@ -357,84 +353,62 @@ def learn_rule(
         )
     writer = _ExampleWriter(example, exact=exact)
     try:
-        pattern = parse_pattern(writer.pattern(), model.codec.schemas)
+        text = writer.pattern()
+        pattern = parse_pattern(text, model.codec.schemas)
     except (PatternSyntaxError, NoRuleError) as error:
-        what, hint = (
-            (str(error), None) if isinstance(error, NoRuleError) else (error.message, error.hint)
-        )
-        raise UsageError(f"no pattern can describe these nodes: {what}", hint=hint) from error
-    count = len(example.nodes)
+        what = f"no pattern can describe these nodes: {error.message}"
+        raise UsageError(what, hint=error.hint) from error
     label = "a model" if model.path is None else model.path.name
-    what = "1 node" if count == 1 else f"{count} nodes"
+    count = counted(len(example.nodes), "node")
     rule = PatternRule(
         target=target,
         name=name or rule_name(example.nodes),
         pattern=pattern,
         where=writer.conditions(),
         constants="lift",
-        doc=(f"Learned from {what} of {label}: {list_nodes(example.nodes)}."),
+        doc=f"Learned from {count} of {label}: {list_nodes(example.nodes)}.",
     )
     _prove(rule, example)
-    selection = select_matches(model, [rule])
-    notes = [*writer.notes, *_notes_on_search(selection, example)]
-    if not _given_up(selection) and any(
-        isinstance(part, ConstantPattern) for part in all_parts(rule.pattern)
-    ):
-        text = _ExampleWriter(example, exact=exact, any_values=True).pattern()
-        looser = replace(rule, pattern=parse_pattern(text, model.codec.schemas))
-        notes += _notes_on_constants(model, looser, selection)
-    return LearnedRule(
-        rule, repr(pattern), tuple(example.nodes), tuple(notes), len(selection.matches)
-    )
+    selection, notes = select_matches(model, [rule]), writer.notes
+    if not any(_core(match) == {*example.nodes} for match in selection.matches):
+        notes.append("another match of the rule takes some of the nodes it was learned from")
+    if given_up := sum(item.stage == "budget" for item in selection.refused):
+        where = f"the search was given up at {counted(given_up, 'node')}"
+        notes.append(f"{where}: too much in the model is like these nodes")
+    elif "const(" in text:
+        free = parse_pattern(re.sub(r"const\((\w+)\)", r"\1", text), model.codec.schemas)
+        looser = select_matches(model, [replace(rule, pattern=free)])
+        more = len(looser.matches) - len(selection.matches)
+        if more > 0:
+            would = f"{more} more would match if constants might be computed"
+            notes.append(f"{would}: x instead of const(x)")
+    nodes, matches = tuple(example.nodes), len(selection.matches)
+    return LearnedRule(rule, repr(pattern), nodes, tuple(notes), matches)
 
 
-def _notes_on_search(selection: Selection, example: Place) -> Iterator[str]:
-    if not any(_core(match) == set(example.nodes) for match in selection.matches):
-        yield "another match of the rule takes some of the nodes it was learned from"
-    count = _given_up(selection)
-    if count:
-        where = "1 node" if count == 1 else f"{count} nodes"
-        yield f"the search was given up at {where}: too much in the model is like these nodes"
-
-
-def _given_up(selection: Selection) -> int:
-    return sum(item.stage == "budget" for item in selection.refused)
-
-
-def _notes_on_constants(model: Model, looser: PatternRule, selection: Selection) -> Iterator[str]:
-    more = len(select_matches(model, [looser]).matches) - len(selection.matches)
-    if more > 0:
-        yield f"{more} more would match if constants might be computed: x instead of const(x)"
-
-
-def _prove(rule: PatternRule, example: Place) -> None:
+def _prove(rule: PatternRule, example: NodePlace) -> None:
     """Check that the rule may match exactly *example*, as far as no other match is concerned."""
+    members, root = {*example.nodes}, example.nodes[example.outputs[0][1]]
+    reasons: dict[str, None] = {}
     try:
-        reasons = list(_objections(rule, example))
+        for state in rule.matcher.solutions(root):
+            match = read_match(rule, root, state)
+            if match is None or _core(match) != members:
+                continue
+            verdict = judge(match)
+            if isinstance(verdict, Match):
+                return
+            reasons[f"{verdict.stage}: {verdict.reason}"] = None
     except StepBudgetExceededError as error:
         raise PassError(
             f"too much in the model is like these nodes: {error.message}",
             hint="name fewer nodes, or those as well that tell them from the others",
         ) from error
-    if "" not in reasons:
-        why = "; ".join(dict.fromkeys(reasons)) or "its pattern does not fit"
-        raise PassError(
-            f"the rule learned does not match the nodes it was learned from: {why}",
-            hint=f"this is a bug in dpl; the pattern is\n{rule.pattern!r}",
-        )
-
-
-def _objections(rule: PatternRule, example: Place) -> Iterator[str]:
-    """Yield for each way to match exactly *example* why it is refused; last "" if one is not."""
-    members, root = set(example.nodes), example.nodes[example.outputs[0][1]]
-    for state in rule.matcher.solutions(root):
-        match = read_match(rule, root, state)
-        if match is None or _core(match) != members:
-            continue
-        verdict = judge(match)
-        yield "" if isinstance(verdict, Match) else f"{verdict.stage}: {verdict.reason}"
-        if isinstance(verdict, Match):
-            return
+    why = "; ".join(reasons) or "its pattern does not fit"
+    raise PassError(
+        f"the rule learned does not match the nodes it was learned from: {why}",
+        hint=f"this is a bug in dpl; the pattern is\n{rule.pattern!r}",
+    )
 
 
 def _core(match: Match) -> set[Node]:

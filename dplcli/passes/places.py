@@ -16,6 +16,7 @@ import numpy as np
 
 from dplcli.dpl.conditions import FUNCTION_NAMES
 from dplcli.dpl.text import literal, spelled_keyword
+from dplcli.errors import DplError
 from dplcli.ir.operators import (
     BIASED,
     MOVED,
@@ -31,7 +32,7 @@ from dplcli.passes.rewriter import claim, reachable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dplcli.ir import Attribute, Node, Value
+    from dplcli.ir import Attribute, Node, Shape, Value
 
 
 Operand: TypeAlias = tuple[Any, ...]
@@ -42,7 +43,7 @@ Slot: TypeAlias = tuple[int, int]
 """A node of a place, by its number, and one of its inputs."""
 
 
-class NoRuleError(Exception):
+class NoRuleError(DplError):
     """No rule can say what a place is, or what was done there; the message says why.
 
     Attributes:
@@ -55,7 +56,7 @@ class NoRuleError(Exception):
         self.counterexample = counterexample
 
 
-class Place:
+class NodePlace:
     """Some nodes of one graph, and what they read.
 
     Attributes:
@@ -92,7 +93,7 @@ class Place:
             return ("none",)
         origin = self.origin(value)
         read = number_at(node, slot, origin)
-        if read is not None and not (_rank(origin) and self.product_biased_by(node, slot)):
+        if read is not None and not (shape_of(origin) and self.product_biased_by(node, slot)):
             self.numbers[number, slot] = read
             return ("number", number, slot)
         if self.operand_of(origin) is None:
@@ -147,9 +148,10 @@ class Place:
         return [node for n, node in enumerate(self.nodes) if ("node", n) not in reached]
 
 
-def _rank(value: Value) -> int:
-    known = value.known_type()
-    return len((known and known.shape) or ())
+def shape_of(value: Value | None) -> Shape | None:
+    """Return the sizes of a value, None if nobody knows them."""
+    known = None if value is None else value.known_type()
+    return None if known is None else known.shape
 
 
 # What a learned rule keeps of the example it is learned from; everything else it leaves free.
@@ -217,21 +219,6 @@ MOST_NAMED = 8
 
 _MOST_OPERATORS = 6
 """Most operators in the name of a rule."""
-
-
-class PatternNames:
-    """Names for the parts of one pattern, each given once.
-
-    Args:
-        reserved: Words that no part may have as its name.
-    """
-
-    def __init__(self, reserved: Iterable[str]) -> None:
-        self.used = {*_RESERVED, *reserved}
-
-    def new(self, word: str) -> str:
-        """Return *word*, or with a number behind it if a part has that name."""
-        return claim(word, self.used)
 
 
 def node_word(node: Node) -> str:
@@ -323,7 +310,7 @@ def is_plain(number: float) -> bool:
 # The text of a pattern.
 
 
-AnyPlace = TypeVar("AnyPlace", bound=Place)
+AnyPlace = TypeVar("AnyPlace", bound=NodePlace)
 
 
 def attributes_of(node: Node) -> dict[str, Attribute]:
@@ -398,15 +385,19 @@ class PatternWriter(Generic[AnyPlace]):
         first = places[0]
         self.places = places
         self.first = first
-        self.names = PatternNames(reserved)
-        self.node_names = [self.names.new(node_word(node)) for node in first.nodes]
-        self.leaf_names = [self.names.new(leaf_word(first.nodes[n], s)) for n, s in first.readers]
+        self.names = {*_RESERVED, *reserved}
+        self.node_names = [self.named(node_word(node)) for node in first.nodes]
+        self.leaf_names = [self.named(leaf_word(first.nodes[n], s)) for n, s in first.readers]
         self.stands_for: dict[str, Operand] = {
             **{name: ("node", number, 0) for number, name in enumerate(self.node_names)},
             **{name: ("leaf", number) for number, name in enumerate(self.leaf_names)},
         }
         self.number_names: dict[Slot, str] = {}
         self.where: list[str] = []
+
+    def named(self, word: str) -> str:
+        """Return *word*, or with a number behind it if something has that name."""
+        return claim(word, self.names)
 
     def pattern(self) -> str:
         """Write the pattern."""
@@ -473,7 +464,7 @@ class PatternWriter(Generic[AnyPlace]):
         key = number, rest[0]
         if key not in self.number_names:
             word = leaf_word(self.first.nodes[number], rest[0])
-            self.number_names[key] = self.names.new(word)
+            self.number_names[key] = self.named(word)
             self.stands_for[self.number_names[key]] = operand
         return self.number_names[key]
 

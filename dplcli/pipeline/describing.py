@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from dplcli.analysis.numbering import is_commutative
 from dplcli.catalog.lint import lint
 from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
 from dplcli.dpl.foldings import foldings, is_like
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Node
+    from dplcli.ir import Node, OpSchema
     from dplcli.ir.types import Tensor
     from dplcli.onnx_io import OnnxSchemas
 
@@ -124,7 +123,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
     def capture(self, key: Key) -> str:
         """Return the name that an attribute of the pattern is captured by."""
         if key not in self.captured:
-            self.captured[key] = self.names.new(key[1])
+            self.captured[key] = self.named(key[1])
         return self.captured[key]
 
     def fitting(
@@ -170,7 +169,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
             ]
             same, old = max(alike, default=(0, 0))
             if same:
-                carried[made] = -old, self.names.new("attrs")
+                carried[made] = -old, self.named("attrs")
         return carried
 
     def _same(self, old: int, made: int) -> set[str]:
@@ -368,7 +367,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
             is_read_once = len(node.outputs) == 1 and uses["new", number, 0] == 1
             texts[number] = text
             if not (is_read_once and (is_last or len(text) < _LONG)):
-                texts[number] = self.names.new(f"new_{node_word(node)}")
+                texts[number] = self.named(f"new_{node_word(node)}")
                 lines.append(f"{texts[number]} = {text}")
         lines.append(", ".join(map(text_of, first.results)))
         return "\n".join(lines) + "\n"
@@ -380,7 +379,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         given: dict[int, str] = {}
         for place in reversed(range(len(args))):
             kept = self._kept_data(args[place])
-            if place not in moved or kept is None or kept.ndim > 1 or is_commutative(node):
+            if place not in moved or kept is None or kept.ndim > 1:
                 break
             self._bring_shapes(node, args, moved[place], kept, place)
             given[place] = f"{moved[place]}={literal(kept.tolist())}"
@@ -450,7 +449,12 @@ class RuleWriter(PatternWriter[ChangedPlace]):
             for old, new in zip(self.first.outputs, self.first.results, strict=True):
                 if new[0] in {"leaf", "node"}:
                     self.demand(f"{self.name_of(new)}.dtype == {self.name_of(old)}.dtype")
-        first = self._first_opset()
+        firsts = [  # the first opset that has a new operator, and takes what the node states
+            min((v.since for v in versions if _takes(v, node)), default=0)
+            for node in self.first.made
+            for versions in [[] if node.domain else self.schemas.versions(node.op_type, "")]
+        ]
+        first = max(firsts, default=0)
         try:
             read, _ = read_pattern(pattern, self.schemas)
             names = bound_names(read)
@@ -473,18 +477,10 @@ class RuleWriter(PatternWriter[ChangedPlace]):
                 raise NoRuleError(f"no rule can say it: {problem.message}")
         return rule
 
-    def _first_opset(self) -> int:
-        """Return the first opset that has all new operators, and takes what they state."""
-        firsts = [0]
-        for node in (node for node in self.first.made if not node.domain):
-            fitting = [
-                schema.since
-                for schema in self.schemas.versions(node.op_type, "")
-                if schema.min_inputs <= len(node.inputs)
-                and node.attributes.keys() <= schema.attributes.keys()
-            ]
-            firsts.append(min(fitting, default=0))
-        return max(firsts)
+
+def _takes(schema: OpSchema, node: Node) -> bool:
+    is_enough = schema.min_inputs <= len(node.inputs)
+    return is_enough and node.attributes.keys() <= schema.attributes.keys()
 
 
 def _in_common(places: Sequence[Sequence[Mapping[str, object]]]) -> list[dict[str, list[object]]]:
@@ -503,15 +499,8 @@ def _is_one(values: Sequence[object]) -> bool:
 
 def _whole(*values: object) -> set[int]:
     """Return the whole numbers in some values."""
-    numbers: set[int] = set()
-    for value in values:
-        if isinstance(value, np.ndarray):
-            numbers |= {*value.reshape(-1).tolist()} if value.dtype.kind in "iu" else set()
-        elif isinstance(value, (tuple, list)):
-            numbers |= _whole(*value)
-        elif type(value) is int:
-            numbers.add(value)
-    return numbers
+    every = (one for value in values for one in np.ravel(np.array(value, dtype=object)))
+    return {one for one in every if type(one) is int}
 
 
 def _is_value(value: object, wanted: object) -> bool:

@@ -196,9 +196,8 @@ where b_1.rank == 1
             t = Transpose <perm = [1,0]> (x) s = Shape (x) y = Gather (s, p) }""",
         """transpose_shape_to_shape_gather 1
 transpose_1 = Transpose(x, perm=[1, 0])
-shape = Shape(transpose_1, start=0, **_)
+shape = Shape(transpose_1, start=0)
 shape
-where value_or(shape.attrs.end, "unset") == "unset"
 -> Gather(Shape(x), [1, 0])""",
     ),
     "what makes it right lies above": (
