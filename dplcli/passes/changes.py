@@ -85,6 +85,7 @@ class ChangedPlace(NodePlace):
     def kind(self) -> tuple[object, ...]:
         """What it has in common with places of the same kind."""
         return (
+            len(self.nodes),
             *((node.qualified_op, len(node.outputs)) for node in (*self.nodes, *self.made)),
             *map(tuple, (*self.args, *self.made_args, self.outputs, self.results)),
             tuple(frozenset(stated_values(node)) for node in self.made),

@@ -18,16 +18,22 @@ import numpy as np
 from dplcli.catalog.lint import lint
 from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
 from dplcli.dpl.foldings import foldings, is_like
-from dplcli.dpl.pattern import OpName
 from dplcli.dpl.replacement import (
     RewriteRule,
     check_attributes,
     parse_replacement,
-    possible_attributes,
 )
 from dplcli.dpl.text import bound_names, captures_of, literal, read_pattern
 from dplcli.errors import PatternSyntaxError
-from dplcli.ir.operators import AXES, DTYPE_ATTRIBUTES, FIRST_OPSET, MOVED, SIZED_BY, parameter_of
+from dplcli.ir.operators import (
+    AXES,
+    DTYPE_ATTRIBUTES,
+    FIRST_OPSET,
+    MOVED,
+    SIZED_BY,
+    parameter_of,
+    schema_of,
+)
 from dplcli.passes.changes import ChangedPlace, stated_values, values_of
 from dplcli.passes.places import (
     KEPT_ATTRIBUTES,
@@ -67,8 +73,8 @@ _MOST_GUESSES = 3000
 _LONG = 60
 """A part of a replacement that is longer gets a line and a name."""
 
-_WAIVED = frozenset({"momentum", "round_mode", "saturate"})
-"""Attributes that are not named: nothing in a model for use has them."""
+_FREE = frozenset({"momentum"})
+"""Attributes that may be anything: they say what happens in training."""
 
 _NO_SIZES = frozenset({"dilations", "pads", "repeats", "strides"})
 """Numbers that say how far steps go, or how much is added to a size."""
@@ -108,7 +114,9 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         self.used: set[str] = set()
         self.bound: dict[str, Operand] = {}
         self.data: set[int] = set()
-        self.carried = self._carriers() if carries else {}
+        self.carried: dict[tuple[str, int], tuple[str, set[str]]] = {}
+        if carries:
+            self._carry()
         leaves = (_small(leaf.constant) for leaf in self.first.leaves)
         numbers = self.first.numbers.values()
         values = (one for known in self.known for one, *_ in known.values())
@@ -157,20 +165,18 @@ class RuleWriter(PatternWriter[ChangedPlace]):
 
     # -- attributes of the new nodes ---------------------------------------------------------------
 
-    def _carriers(self) -> dict[int, tuple[int, str]]:
+    def _carry(self) -> None:
         """Choose for new nodes an old one of their operator, whose attributes they keep."""
-        carried: dict[int, tuple[int, str]] = {}
         for made, node in enumerate(self.first.made):
-            taken = {old for old, _ in carried.values()}
             alike = [
                 (len(self._same(old, made)), -old)
                 for old, other in enumerate(self.first.nodes)
-                if old not in taken and other.qualified_op == node.qualified_op
+                if ("node", old) not in self.carried and other.qualified_op == node.qualified_op
             ]
             same, old = max(alike, default=(0, 0))
             if same:
-                carried[made] = -old, self.named("attrs")
-        return carried
+                carried = self.named("attrs"), self._same(-old, made)
+                self.carried["node", -old] = self.carried["new", made] = carried
 
     def _same(self, old: int, made: int) -> set[str]:
         """Return the attributes that an old node and a new one have in common at every place."""
@@ -183,13 +189,10 @@ class RuleWriter(PatternWriter[ChangedPlace]):
 
     def _new_attributes(self, made: int) -> list[str]:
         """Write the attributes of a new node."""
-        old, word = self.carried.get(made, (None, ""))
-        same = set() if old is None else self._same(old, made)
-        return [f"**{word}"] * bool(word) + [
-            self._new_attribute(made, name, values)
-            for name, values in self.wanted[made].items()
-            if name not in same
-        ]
+        word, same = self.carried.get(("new", made), ("", set()))
+        wanted = {n: values for n, values in self.wanted[made].items() if n not in same}
+        texts = [self._new_attribute(made, name, values) for name, values in wanted.items()]
+        return [f"**{word}", *texts] if word else texts
 
     def _new_attribute(self, made: int, name: str, wanted: Sequence[object]) -> str:
         is_same = _is_one(wanted)
@@ -206,9 +209,8 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         for slot in self.first.numbers:
             if self.plain_number(*slot) is None:
                 yield f"{self.name_of(('number', *slot))}.value"
-        carried = {old for old, _ in self.carried.values()}
-        keys = [(n, word) for n, known in enumerate(self.known) for word in known]
-        keys = [key for key in keys if key[0] not in carried and (key[1] == name or not is_same)]
+        free = [(n, known) for n, known in enumerate(self.known) if ("node", n) not in self.carried]
+        keys = [(n, word) for n, known in free for word in known if word == name or not is_same]
         yield from map(self.capture, sorted(keys, key=lambda key: key[1] != name))
         if name == "perm":
             turns = [self.capture(key) for key in keys if key[1] == name]
@@ -412,29 +414,20 @@ class RuleWriter(PatternWriter[ChangedPlace]):
 
         What is not named has its default, or is absent: that is so wherever a rule replaces.
         """
-        node = self.first.nodes[number]
-        carrier = next((m for m, (old, _) in self.carried.items() if old == number), None)
-        passing = _WAIVED if carrier is None else _WAIVED | self._same(number, carrier)
-        texts = {}
+        node, texts = self.first.nodes[number], []
+        schema = schema_of(node)
+        usual = {} if schema is None else {n: a.value for n, a in schema.defaults.items()}
+        word, same = self.carried.get(("node", number), ("", set()))
         for name, values in self.known[number].items():
-            key = (number, name)
-            if self.captured.get(key) in self.used or not (name in passing or _is_one(values)):
-                texts[name] = f"{name}={self.capture(key)}"
-            elif name not in passing:
+            if self.captured.get((number, name)) not in self.used and name in same:
+                continue
+            is_free = self.captured.get((number, name)) in self.used or name in _FREE
+            if is_free or not _is_one(values):
+                texts.append(f"{name}={self.capture((number, name))}")
+            elif name in KEPT_ATTRIBUTES or name not in usual or usual[name] != values[0]:
                 self._bring_shapes(node, self.first.args[number], name, values[0])
-                texts[name] = attribute_text(name, values[0])
-        if carrier is not None:
-            return [*texts.values(), f"**{self.carried[carrier][1]}"]
-        possible = possible_attributes(
-            OpName(node.op_type, node.domain), (None, None), self.schemas
-        )
-        schemas = list(self.schemas.versions(node.op_type, node.domain))
-        if schemas and not possible.keys() & _WAIVED - texts.keys():
-            return [*texts.values()]
-        newest = max(schemas, key=lambda schema: schema.since).defaults if schemas else {}
-        newer = (possible.keys() & KEPT_ATTRIBUTES & newest.keys()) - self.known[number].keys()
-        usual = [attribute_text(name, newest[name].value) for name in sorted(newer)]
-        return [*texts.values(), *usual, "**_"]
+                texts.append(attribute_text(name, values[0]))
+        return [*texts, f"**{word}"] if word else texts
 
     def rule(self, name: str) -> RewriteRule:
         """Make the rule.
@@ -507,10 +500,9 @@ def _is_value(value: object, wanted: object) -> bool:
     """Tell whether an expression gives an attribute's value."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.reshape(()).item() if value.size == 1 else value.tolist()
-    if isinstance(wanted, tuple):
-        return isinstance(value, (list, tuple)) and tuple(value) == wanted
     if isinstance(wanted, float) and isinstance(value, (int, float)):
         return math.isclose(value, wanted, rel_tol=1e-6)
+    value = tuple(value) if isinstance(value, list) else value
     return type(value) is type(wanted) and value == wanted
 
 

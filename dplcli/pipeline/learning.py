@@ -334,8 +334,11 @@ class _Learner:
                     refused = [*refused, *refusing]
                 else:
                     opsets = self._opsets_without(rule, shown)
-                    if opsets == rule.opsets:
-                        return trial
+                    own = self.original.graph.opset_imports.get("", 0)
+                    tried = cast("RewriteRule", trial.rule)
+                    here = replace(tried, opsets=(own, own), examples=())
+                    if opsets == rule.opsets or self._on_graphs(here).verdict == "failed":
+                        return trial  # if it is wrong there, opsets do not matter
                     rule, refused, chosen = replace(rule, opsets=opsets), spared, []
             if not all(refused):
                 return trial
@@ -345,23 +348,26 @@ class _Learner:
         """Try a rule, with an example, on sets of graphs of which nothing was learned before."""
         self.say(f"trying {rule.name} on graphs made up for it")
         rule = replace(rule, examples=tuple(self._example(rule)))
+        trials = [self._on_graphs(rule)]
+        while trials[-1].verdict == "passed" and len(trials) < _FRESH_SETS:
+            trials.append(self._on_graphs(rule))
+        trial = replace(trials[-1], graphs=sum(each.graphs for each in trials))
+        if trial.verdict == "passed" and trial.graphs < min(self.most, _FEWEST):
+            reason = f"only {counted(trial.graphs, 'graph')} could be made up for it"
+            return replace(trial, verdict="not tried", reason=reason)
+        return trial
+
+    def _on_graphs(self, rule: RewriteRule) -> Trial:
+        """Try a rule on its examples and a fresh set of graphs, if that is within the budget."""
         trial = Trial(rule, "made up", "no graph", "not tried", self._spent)
-        graphs = 0
-        for _ in range(_FRESH_SETS):
-            if self.is_spent:
-                return replace(trial, verdict="not tried", reason=self._spent)
-            self.tried += 1
-            for trial in Trier(self.schemas, self.most, seed=self.tried).trials(rule):
-                if trial.verdict == "failed":
-                    shown = trial.counterexample or rule.examples[0].before
-                    return replace(trial, counterexample=shown)
-            graphs += trial.graphs
-            if trial.verdict != "passed":
-                return replace(trial, graphs=graphs)
-        if graphs < min(self.most, _FEWEST):
-            reason = f"only {counted(graphs, 'graph')} could be made up for it"
-            return replace(trial, verdict="not tried", reason=reason, graphs=graphs)
-        return replace(trial, graphs=graphs)
+        if self.is_spent:
+            return trial
+        self.tried += 1
+        for trial in Trier(self.schemas, self.most, seed=self.tried).trials(rule):
+            if trial.verdict == "failed":
+                shown = trial.counterexample or rule.examples[0].before
+                return replace(trial, counterexample=shown)
+        return trial
 
     def _opsets_without(self, rule: RewriteRule, shown: Model) -> Opsets:
         """Leave out the opset of a graph, and those beyond, if the model is of another."""

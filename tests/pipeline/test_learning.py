@@ -152,7 +152,7 @@ transpose_2
         """conv_batch_normalization_to_conv 1
 conv = Conv(x, const(w), **attrs)
 batch_normalization = BatchNormalization(conv, const(scale), const(b), const(mean), const(var), \
-training_mode=0, epsilon=epsilon, **_)
+training_mode=0, epsilon=epsilon, momentum=momentum)
 batch_normalization
 -> Conv(x, const(w.value * along(scale.value / sqrt(var.value + epsilon), 0, w.rank)), \
 const(b.value - mean.value * (scale.value / sqrt(var.value + epsilon))), **attrs)""",
@@ -166,7 +166,7 @@ const(b.value - mean.value * (scale.value / sqrt(var.value + epsilon))), **attrs
         "g (float[2] x) => (float[2] y) { a = Cast <to = 1> (x) y = Relu (a) }",
         "g (float[2] x) => (float[2] y) { y = Relu (x) }",
         """drop_cast 1
-cast_1 = Cast(x, to="float32", **_)
+cast_1 = Cast(x, to="float32")
 cast_1
 where x.dtype == cast_1.dtype
 -> x""",
