@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from dplcli.dpl.conditions import Expression, UnknownFactError
+from dplcli.errors import PatternSyntaxError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from dplcli.ir import Value
     from dplcli.ir.types import Tensor
 
     Array: TypeAlias = NDArray[Any]
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
 
 _ROUNDING = 1e-4
 """How far a constant may be from an expression: tools compute in other types and orders."""
+
+_MOST_GUESSES = 3000
+"""How many expressions are tried for one constant or attribute."""
 
 _OF_ONE = (
     *("cast({0}, {dtype})", "transpose({0})", "squeeze({0})"),
@@ -79,6 +86,43 @@ def foldings(
             if least <= wanted.size <= most:
                 values = (f"{name}.value" for name in chosen)
                 yield text.format(*values, rank=f"{chosen[0]}.rank", dtype=repr(wanted.dtype))
+
+
+def first_fitting(
+    guesses: Iterable[str],
+    captures: Mapping[str, str],
+    fits: Callable[[object, Any], bool],
+    cases: Sequence[tuple[Callable[[str], Value], Any]],
+) -> Expression | None:
+    """Return the first expression that gives what is wanted in each case.
+
+    Args:
+        guesses: The expressions.
+        captures: Names that stand for an attribute; more may come as guesses are made.
+        fits: Tells whether what an expression gives is what is wanted.
+        cases: Which values the names stand for, and what is wanted.
+    """
+    for guess in islice(guesses, _MOST_GUESSES):
+        try:
+            expression = Expression(guess, "replacement", captures)
+            if all(
+                fits(expression.value({name: value_of(name) for name in expression.names}), wanted)
+                for value_of, wanted in cases
+            ):
+                return expression
+        except (PatternSyntaxError, UnknownFactError, ValueError, TypeError):
+            continue
+    return None
+
+
+def is_value(value: object, wanted: object) -> bool:
+    """Tell whether an expression gives an attribute's value."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.reshape(()).item() if value.size == 1 else value.tolist()
+    if isinstance(wanted, float) and isinstance(value, (int, float)):
+        return math.isclose(value, wanted, rel_tol=1e-6)
+    value = tuple(value) if isinstance(value, list) else value
+    return type(value) is type(wanted) and value == wanted
 
 
 def is_like(value: object, wanted: Array) -> bool:

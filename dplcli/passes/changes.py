@@ -62,12 +62,13 @@ class ChangedPlace(NodePlace):
         for wanted in dict.fromkeys(self._needed()):
             self._inside |= self._path_to(wanted)
         for _ in range(around):
-            makers = {value.producer for value in self._read_inside()}
+            read = (value for node in self._inside for value in node.inputs if value is not None)
+            makers = {self.origin(value).producer for value in read}
             self._inside |= {m for m in makers if m is not None and _is_plain_node(m)}
         self.stays = not self._inside <= {*difference.removed}
         outputs = sorted(
             dict.fromkeys((self.origin(old), new) for old, new in difference.outputs),
-            key=lambda pair: (self._form_of(pair[0]), pair[0].index),
+            key=lambda pair: (self._form_of(pair[0].producer), pair[0].index),
         )
         for old, _ in outputs:
             self._visit(old)
@@ -108,17 +109,12 @@ class ChangedPlace(NodePlace):
                 raise NoRuleError(f"{value.name!r} is not in the first model")
             yield self.origin(original)
 
-    def _read_inside(self) -> set[Value]:
-        return {self.origin(v) for node in self._inside for v in node.inputs if v is not None}
-
     def _path_to(self, wanted: Value) -> set[Node]:
         """Return the nodes that stay between the old ones and a value that they depend on."""
         if wanted.producer in self._inside:
             return set()
-        paths: dict[Node, set[Node]] = {
-            node: set() for node in sorted(self._inside, key=lambda node: node.position)
-        }
-        ring = list(paths)
+        ring = sorted(self._inside, key=lambda node: node.position)
+        paths: dict[Node, set[Node]] = {node: set() for node in ring}
         for _ in range(_FARTHEST):
             above = []
             for node in ring:
@@ -146,33 +142,24 @@ class ChangedPlace(NodePlace):
 
     # -- the old nodes -----------------------------------------------------------------------------
 
-    def _form_of(self, value: Value) -> tuple[object, ...]:
-        maker = value.producer
-        return (0, "") if maker not in self._inside else (1, self._form(maker), value.index)
-
-    def _form(self, node: Node) -> str:
+    def _form_of(self, node: Node | None) -> str:
         """Number *node* by all that it computes from inside, as far as structure goes."""
+        if node is None or node not in self._inside:
+            return ""
         if node not in self._forms:
-            args = [self._outline(node, slot, v) for slot, v in self._slots(node, is_sorted=False)]
+            args = [self._outline(node, slot, v) for slot, v in enumerate(inputs_of(node))]
             if is_commutative(node):
                 args.sort()
             said = "\n".join([node.qualified_op, *args])  # the same in every run, unlike hash()
             self._forms[node] = blake2b(said.encode(), digest_size=8).hexdigest()
         return self._forms[node]
 
-    def _slots(self, node: Node, *, is_sorted: bool = True) -> list[tuple[int, Value | None]]:
-        """List what a node reads; where order does not matter, in one that places share."""
-        slots = list(enumerate(inputs_of(node)))
-        if is_sorted and is_commutative(node):
-            slots.sort(key=lambda item: self._outline(node, *item))
-        return slots
-
     def _outline(self, node: Node, slot: int, value: Value | None) -> str:
         if value is None:
             return "4 none"
         origin = self.origin(value)
         if origin.producer in self._inside:
-            return f"0 node {self._form(origin.producer)} {origin.index}"
+            return f"0 node {self._form_of(origin.producer)} {origin.index}"
         if number_at(node, slot, origin) is not None:
             return "3 number"
         return "2 constant" if origin.is_constant else "1 other"
@@ -181,7 +168,9 @@ class ChangedPlace(NodePlace):
         node = self.origin(value).producer
         if node is None or node not in self._inside or node in self.numbered:
             return
-        slots = self._slots(node)
+        slots = list(enumerate(inputs_of(node)))
+        if is_commutative(node):  # in an order that places of one kind share
+            slots.sort(key=lambda item: self._outline(node, *item))
         for _, read in slots:
             if read is not None:
                 self._visit(read)

@@ -7,17 +7,16 @@ pattern binds. A number that was read off a shape brings that shape as a conditi
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from itertools import chain, islice, permutations
+from itertools import chain, permutations
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from dplcli.catalog.lint import lint
-from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
-from dplcli.dpl.foldings import foldings, is_like
+from dplcli.dpl.conditions import Condition
+from dplcli.dpl.foldings import first_fitting, foldings, is_like, is_value
 from dplcli.dpl.replacement import (
     RewriteRule,
     check_attributes,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Node, OpSchema
+    from dplcli.ir import Node, OpSchema, Value
     from dplcli.ir.types import Tensor
     from dplcli.onnx_io import OnnxSchemas
 
@@ -66,9 +65,6 @@ Key: TypeAlias = tuple[int, str]
 
 _MOST_WRITTEN = 16
 """Most elements of a constant that a rule writes down."""
-
-_MOST_GUESSES = 3000
-"""How many expressions are tried for one constant or attribute."""
 
 _LONG = 60
 """A part of a replacement that is longer gets a line and a name."""
@@ -111,6 +107,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         self.known = _in_common([list(map(values_of, place.nodes)) for place in places])
         self.wanted = _in_common([list(map(stated_values, place.made)) for place in places])
         self.captured: dict[Key, str] = {}
+        self.captures: dict[str, str] = {}
         self.used: set[str] = set()
         self.bound: dict[str, Operand] = {}
         self.data: set[int] = set()
@@ -131,8 +128,14 @@ class RuleWriter(PatternWriter[ChangedPlace]):
     def capture(self, key: Key) -> str:
         """Return the name that an attribute of the pattern is captured by."""
         if key not in self.captured:
-            self.captured[key] = self.named(key[1])
+            name = self.captured[key] = self.named(key[1])
+            self.captures[name] = key[1]
+            self.stands_for[name] = ("node", key[0], 0)
         return self.captured[key]
+
+    def values_at(self, place: ChangedPlace) -> Callable[[str], Value]:
+        """Return what says which value of a place a name stands for."""
+        return lambda name: place.value(self.stands_for[name])
 
     def fitting(
         self, guesses: Iterable[str], fits: Callable[[object, Any], bool], wanted: Sequence[Any]
@@ -141,27 +144,17 @@ class RuleWriter(PatternWriter[ChangedPlace]):
 
         What it needs becomes part of the pattern, and sizes in it are asked for.
         """
-        for guess in islice(guesses, _MOST_GUESSES):
-            captures = {name: key[1] for key, name in self.captured.items()}
-            nodes = {name: ("node", key[0], 0) for key, name in self.captured.items()}
-            try:
-                expression = Expression(guess, "replacement", captures)
-                used = {name: (nodes | self.stands_for)[name] for name in expression.names}
-                if all(
-                    fits(expression.value({n: place.value(o) for n, o in used.items()}), one)
-                    for place, one in zip(self.places, wanted, strict=True)
-                ):
-                    break
-            except (PatternSyntaxError, UnknownFactError, ValueError, TypeError):
-                continue
-        else:
+        bound = [self.values_at(place) for place in self.places]
+        expression = first_fitting(guesses, self.captures, fits, [*zip(bound, wanted, strict=True)])
+        if expression is None:
             return ""
-        leaves = [operand[1] for operand in used.values() if operand[0] == "leaf"]
+        used = [self.stands_for[name] for name in expression.names]
+        leaves = [operand[1] for operand in used if operand[0] == "leaf"]
         self.data |= {*leaves}
-        for leaf in leaves if guess.startswith(("reshape", "unsqueeze")) else ():
-            is_whole = guess.startswith("reshape")
+        for leaf in leaves if expression.text.startswith(("reshape", "unsqueeze")) else ():
+            is_whole = expression.text.startswith("reshape")
             self._demand(leaf, range(len(self._shape(leaf) or ())) if is_whole else ())
-        return guess
+        return expression.text
 
     # -- attributes of the new nodes ---------------------------------------------------------------
 
@@ -198,7 +191,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         is_same = _is_one(wanted)
         if self.general or not is_same:
             guesses = self._attribute_guesses(name, is_same=is_same)
-            if text := self.fitting(guesses, _is_value, wanted):
+            if text := self.fitting(guesses, is_value, wanted):
                 return f"{name}={text}"
         if not is_same:
             raise NoRuleError(f"nothing says what the attribute {name} of the new node should be")
@@ -450,9 +443,9 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         first = max(firsts, default=0)
         try:
             read, _ = read_pattern(pattern, self.schemas)
-            names = bound_names(read)
+            names, captures = bound_names(read), captures_of(read)
+            names -= self.captures.keys()
             self.bound = {n: o for n, o in self.stands_for.items() if n in names}
-            captures = captures_of(read)
             becomes = parse_replacement(replacement, read, self.schemas)
             check_attributes(read, becomes.carried)
             rule = RewriteRule(
@@ -494,16 +487,6 @@ def _whole(*values: object) -> set[int]:
     """Return the whole numbers in some values."""
     every = (one for value in values for one in np.ravel(np.array(value, dtype=object)))
     return {one for one in every if type(one) is int}
-
-
-def _is_value(value: object, wanted: object) -> bool:
-    """Tell whether an expression gives an attribute's value."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.reshape(()).item() if value.size == 1 else value.tolist()
-    if isinstance(wanted, float) and isinstance(value, (int, float)):
-        return math.isclose(value, wanted, rel_tol=1e-6)
-    value = tuple(value) if isinstance(value, list) else value
-    return type(value) is type(wanted) and value == wanted
 
 
 def _is_equal(one: Tensor | None, other: Tensor) -> bool:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from dplcli.analysis.numbering import same_structure
@@ -458,22 +458,16 @@ def _holding(rule: RewriteRule, writer: RuleWriter) -> _Holding:
 def _conditions(rule: RewriteRule, writer: RuleWriter) -> Iterator[str | _Texts]:
     """Yield what could be demanded of the values that a rule binds; the likely ones are last."""
     bound, place = writer.bound, writer.first
-    nodes, leaves, numbers = (
-        [name for name, operand in bound.items() if operand[0] == kind]
-        for kind in ("node", "leaf", "number")
-    )
-    constants = [leaf for leaf in leaves if f"const({leaf})" in repr(rule.pattern)] + numbers
-    types = {name: place.value(bound[name]).known_type() for name in [*leaves, *numbers]}
-    ranks = {
-        name: len(known.shape)
-        for name, known in types.items()
-        if known is not None and known.shape is not None
-    }
+    nodes = [name for name, operand in bound.items() if operand[0] == "node"]
+    leaves = [name for name, operand in bound.items() if operand[0] == "leaf"]
+    types = {n: place.value(o).known_type() for n, o in bound.items() if o[0] != "node"}
+    ranks = {n: len(t.shape) for n, t in types.items() if t is not None and t.shape is not None}
+    text = repr(rule.pattern)
+    constants = [name for name in types if name not in leaves or f"const({name})" in text]
     yield from (f"{leaf}.is_const" for leaf in leaves if leaf not in constants)
-    for leaf in (leaf for leaf in leaves if ranks.get(leaf) == 1):
-        for other in leaves:
-            if other != leaf:
-                yield f"{leaf}.rank == 1", f"{leaf}.shape[0] == {other}.shape[-1]"
+    for leaf, other in permutations(leaves, 2):
+        if ranks.get(leaf) == 1:
+            yield f"{leaf}.rank == 1", f"{leaf}.shape[0] == {other}.shape[-1]"
     yield from (f"same_shape({one}, {other})" for one, other in combinations(leaves, 2))
     for name, known in types.items():
         if known is not None and known.dtype is not None:
