@@ -12,7 +12,7 @@ from dplcli.dpl.matcher import StepBudgetExceededError
 from dplcli.dpl.rule import Match, PatternRule, read_match
 from dplcli.dpl.text import parse_pattern
 from dplcli.errors import PassError, PatternSyntaxError, UsageError, counted
-from dplcli.ir.operators import RANKED_SLOTS, inputs_of, parameter_of, schema_of, slot_of
+from dplcli.ir.operators import MOVED, RANKED_SLOTS, inputs_of, parameter_of, schema_of, slot_of
 from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
 from dplcli.keys import keys
 from dplcli.passes.places import (
@@ -196,6 +196,7 @@ class _ExampleWriter(PatternWriter[NodePlace]):
         self.notes: list[str] = []
         self._exact = exact
         self._kept: list[str] = []
+        self._free: list[str] = []
 
     def conditions(self) -> tuple[Condition, ...]:
         """Return the conditions."""
@@ -212,24 +213,26 @@ class _ExampleWriter(PatternWriter[NodePlace]):
 
     def call(self, number: int) -> str:
         """Write a node, and a note on it."""
-        node, self._kept = self.first.nodes[number], []
+        node, self._kept, self._free = self.first.nodes[number], [], []
         text = super().call(number)
-        named = {kept.partition("=")[0] for kept in self._kept}
-        free = [n for n in node.attributes if n not in named and slot_of(node, n) is None]
         parts = [f"keeps {', '.join(self._kept)}"] if self._kept else []
-        parts += [f"leaves {', '.join(free)} free"] if free else []
+        parts += [f"leaves {', '.join(self._free)} free"] if self._free else []
         if parts:
             self.notes.append(f"{say(node)} {' and '.join(parts)}")
         return text
 
     def given(self, number: int) -> dict[int, str]:
-        """Return the axes that a node is given by a constant."""
+        """Return the axes that a node is given by a constant; of an exact rule, all it states."""
         node = self.first.nodes[number]
-        words = {slot: leaf_word(node, slot) for slot in range(len(self.first.args[number]))}
-        axes = {slot: parameter_of(node, word) for slot, word in words.items() if word in _AXES}
-        return {
-            slot: attribute_text(words[slot], axis.value) for slot, axis in axes.items() if axis
-        }
+        moved = {} if node.domain else {m.slot: m.attribute for m in MOVED.get(node.op_type, ())}
+        given = {}
+        for slot in range(len(self.first.args[number])):
+            name = moved.get(slot, leaf_word(node, slot))
+            parameter = parameter_of(node, name)
+            is_kept = name in _AXES or (self._exact and name in node.attributes and slot in moved)
+            if is_kept and parameter is not None:
+                given[slot] = attribute_text(name, parameter.value)
+        return given
 
     def attributes(self, number: int) -> list[str]:
         """Write what says what is computed, unless it is usual; of an exact rule, all stated."""
@@ -242,6 +245,7 @@ class _ExampleWriter(PatternWriter[NodePlace]):
             if not attribute.ref and (is_telling or (self._exact and name in node.attributes)):
                 with suppress(NoRuleError):
                     texts[name] = attribute_text(name, attribute.value)
+        self._free = [n for n in node.attributes if n not in texts and slot_of(node, n) is None]
         if "group" in texts and not self._exact and self._is_depthwise(number):
             del texts["group"]
         self._kept += [*self.given(number).values(), *texts.values()]

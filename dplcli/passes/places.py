@@ -317,8 +317,8 @@ def attributes_of(node: Node) -> dict[str, Attribute]:
     """Return the attributes of *node*, also those by default, but for what is an input now."""
     schema = schema_of(node)
     names = dict.fromkeys([*node.attributes, *(() if schema is None else schema.attributes)])
-    moved = () if node.domain else (item.attribute for item in MOVED.get(node.op_type, ()))
-    every = {name: attribute_of(node, name) for name in names if name not in {*moved}}
+    moved = set() if node.domain else {item.attribute for item in MOVED.get(node.op_type, ())}
+    every = {name: attribute_of(node, name) for name in names if name not in moved}
     return {name: attribute for name, attribute in every.items() if attribute is not None}
 
 

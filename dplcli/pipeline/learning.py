@@ -126,6 +126,7 @@ class _Learner:
     learned: list[LearnedRewrite] = field(default_factory=list)
     unproved: list[LearnedRewrite] = field(default_factory=list)
     refusals: dict[tuple[object, ...], _Refusal] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
     changed: set[tuple[bool, str]] = field(default_factory=set)
     schemas: OnnxSchemas = field(default_factory=OnnxSchemas)
 
@@ -181,6 +182,7 @@ class _Learner:
             self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
             self.refusals[kind] = _IDLE
             for item in self._learn_kind(kind, places):
+                self.names.add(item.rule.name)
                 if self.takes_unproved or item.trial.verdict == "passed":
                     learned.append(item)
                 else:
@@ -262,8 +264,7 @@ class _Learner:
         Raises:
             NoRuleError: There is none.
         """
-        taken = {item.rule.name for item in (*self.learned, *self.unproved)}
-        name = claim(self.name or _word(places[0]), taken)
+        name = claim(self.name or _word(places[0]), {*self.names})
         doc = f"Learned from {counted(len(places), 'place')}, one at {_shown(places)}."
         seen: set[str] = set()
         reason = _IDLE.reason
