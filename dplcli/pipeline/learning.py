@@ -182,7 +182,6 @@ class _Learner:
             self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
             self.refusals[kind] = _IDLE
             for item in self._learn_kind(kind, places):
-                self.names.add(item.rule.name)
                 if self.takes_unproved or item.trial.verdict == "passed":
                     learned.append(item)
                 else:
@@ -233,6 +232,7 @@ class _Learner:
         for rule, writer in self._candidates(places):
             trial = self._narrowed(rule, writer)
             if trial.verdict != "failed":
+                self.names.add(rule.name)
                 return LearnedRewrite(cast("RewriteRule", trial.rule), len(places), trial)
             wrong.append(trial)
             if self.tried >= self.limit:

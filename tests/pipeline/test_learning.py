@@ -286,6 +286,23 @@ def test_constants_that_differ_between_places(tmp_path: Path) -> None:
     assert texts(outcome)[0].endswith("-> Mul(a, const(1 / b.value))")
 
 
+@pytest.mark.long
+def test_variants_of_one_kind_have_names_of_their_own(tmp_path: Path) -> None:
+    """No expression says the new numbers of both places, so each place has a rule, and a name."""
+    before = """g (float[2] x) => (float[2] y) <float p = {4}, float q = {9}> {
+        a = Mul (x, p) b = Tanh (a) c = Mul (b, q) y = Tanh (c) }"""
+    after = """g (float[2] x) => (float[2] y)
+        <float one = {1}, float two = {2}, float three = {3}, float seven = {7}> {
+        a = Mul (x, three) r = Mul (x, one) s = Add (a, r) b = Tanh (s)
+        c = Mul (b, seven) d = Mul (b, two) e = Add (c, d) y = Tanh (e) }"""
+    outcome = learned(tmp_path, before, after)
+    assert [text.splitlines()[0] for text in texts(outcome)] == [
+        "mul_to_mul_mul_add 1",
+        "mul_to_mul_mul_add_1 1",
+    ]
+    assert (outcome.explained, outcome.left) == (2, ())
+
+
 def test_says_why_a_place_is_left(tmp_path: Path) -> None:
     """One kind has a rule, the other has none: its weights were trained."""
     weights = [", ".join(str((n * k) % 23 + 0.5) for n in range(20)) for k in (3, 7)]
