@@ -329,10 +329,13 @@ class _Learner:
                 return trial
             else:
                 shown = model_from_text(trial.counterexample, "counterexample")
-                matches = select_matches(shown, [rule]).matches
-                refusing = [_refusing(holding, match.bound) for match in matches]
-                if refusing and all(refusing):
-                    refused = [*refused, *refusing]
+                refusing = {  # of all ways to match it, operands the other way round included
+                    texts
+                    for texts in holding
+                    if not select_matches(shown, [_with(rule, [texts], holding)]).matches
+                }
+                if refusing:
+                    refused = [*refused, refusing]
                 else:
                     opsets = self._opsets_without(rule, shown)
                     own = self.original.graph.opset_imports.get("", 0)
