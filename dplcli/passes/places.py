@@ -427,10 +427,12 @@ class PatternWriter(Generic[AnyPlace]):
     def operand(self, reader: int, place: int) -> str:
         """Write what a node reads."""
         operand = self.first.args[reader][place]
-        if operand[0] != "number":
-            is_leaf, is_there = operand[0] == "leaf", operand[0] != "none"
-            other = self.name_of(operand) if is_there else "None"
-            return self.leaf(reader, place) if is_leaf else other
+        if operand[0] == "none":
+            return "None"
+        if operand[0] == "leaf":
+            return self.leaf(reader, place)
+        if operand[0] == "node":
+            return self.name_of(operand)
         _, number, slot = operand
         name = self.number_names.get((number, slot), "")
         if not self.is_free(name):
