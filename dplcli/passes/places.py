@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+from abc import ABC, abstractmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -364,7 +365,7 @@ def operator_text(node: Node) -> str:
     raise NoRuleError(f"a rule cannot write the name of the operator {name!r}")
 
 
-class PatternWriter(Generic[AnyPlace]):
+class PatternWriter(ABC, Generic[AnyPlace]):
     """Writes the pattern of places of one kind.
 
     Attributes:
@@ -412,17 +413,17 @@ class PatternWriter(Generic[AnyPlace]):
         texts += [*given.values(), *self.attributes(number)]
         return f"{operator_text(self.first.nodes[number])}{', '.join(texts)})"
 
+    @abstractmethod
     def given(self, number: int) -> dict[int, str]:
         """Return the inputs of a node that are written as attributes, by their place."""
-        raise NotImplementedError
 
+    @abstractmethod
     def attributes(self, number: int) -> list[str]:
         """Write the attributes of a node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leaf(self, reader: int, place: int) -> str:
         """Write a value that a node reads from outside."""
-        raise NotImplementedError
 
     def operand(self, reader: int, place: int) -> str:
         """Write what a node reads."""
