@@ -2,79 +2,48 @@
 
 from __future__ import annotations
 
-import keyword
-import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from dplcli.dpl.conditions import FUNCTION_NAMES, Condition
+from dplcli.dpl.conditions import Condition
 from dplcli.dpl.matcher import StepBudgetExceededError
-from dplcli.dpl.pattern import (
-    ConstantPattern,
-    absent,
-    all_parts,
-    is_call,
-    is_const,
-    is_op,
-    outputs,
-    wildcard,
-)
 from dplcli.dpl.rule import Match, PatternRule, read_match
-from dplcli.dpl.text import parse_pattern, spelled_attributes
-from dplcli.errors import PassError, PatternSyntaxError, UsageError
-from dplcli.ir import Node
-from dplcli.ir.operators import (
-    BIASED,
-    MOVED,
-    NUMBER_SLOTS,
-    RANKED_SLOTS,
-    inputs_of,
-    parameter_of,
-    schema_of,
-    slot_of,
-)
+from dplcli.dpl.text import parse_pattern
+from dplcli.errors import PassError, PatternSyntaxError, UsageError, counted
+from dplcli.ir.operators import MOVED, RANKED_SLOTS, inputs_of, parameter_of, schema_of, slot_of
 from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
-from dplcli.ir.types import DTYPE_NAMES
 from dplcli.keys import keys
+from dplcli.passes.places import (
+    KEPT_ATTRIBUTES,
+    MOST_NAMED,
+    NodePlace,
+    NoRuleError,
+    PatternWriter,
+    attribute_text,
+    attributes_of,
+    leaf_word,
+    list_nodes,
+    rule_name,
+    say,
+    shape_of,
+)
 from dplcli.passes.records import is_constant_node
-from dplcli.passes.rewriter import claim, reachable
+from dplcli.passes.rewriter import reachable
 from dplcli.passes.select import describe_escape, judge, matchable_graphs, select_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterator, Sequence
 
-    from dplcli.dpl.pattern import AttributeValue, CallPattern, DFPattern, OpPattern, Scalar
-    from dplcli.ir import Attribute, Graph, Model, Shape, Value
-    from dplcli.passes.select import Selection
+    from dplcli.ir import Graph, Model, Node, Value
 
 
 # The nodes that a rule is learned from: one connected, convex piece of one graph.
 
 
-_MOST_NAMED = 8
-"""Most nodes that a message names."""
-
-
-class NodeExample(NamedTuple):
-    """The nodes that a rule is learned from.
-
-    Attributes:
-        nodes: Its nodes in topological order, without Identity and Constant nodes.
-        roots: Those whose outputs are needed outside, or nowhere; each but the first has something
-            in common with those before it.
-    """
-
-    nodes: tuple[Node, ...]
-    roots: tuple[Node, ...]
-
-
-def read_example(nodes: Sequence[Node]) -> NodeExample:
-    """Check that a rule can be learned from *nodes*.
+def read_example(nodes: Sequence[Node]) -> NodePlace:
+    """Read *nodes*, without Identity and Constant nodes, if a rule can be learned from them.
 
     Raises:
         UsageError: They are in different graphs, not connected or not convex, or no function can
@@ -112,7 +81,10 @@ def read_example(nodes: Sequence[Node]) -> NodeExample:
         v for v in outputs if v.is_graph_output or any(user not in inside for user in users(v))
     ]
     _check_convex(whole, leaving)
-    _check_connected(members)
+    place = NodePlace()
+    for node in members:
+        place.add(node, enumerate(inputs_of(node)))
+    _check_connected(place)
     # Refuse an inner Identity node with readers outside: a match has none of those as output.
     for value in leaving:
         producer = value.producer
@@ -122,20 +94,10 @@ def read_example(nodes: Sequence[Node]) -> NodeExample:
                 f"{say(producer)} lies between the nodes named, but {outside}",
                 hint="add what reads it, or remove the Identity node from the model",
             )
-    return NodeExample(tuple(members), tuple(_ordered_roots(members, whole, leaving)))
-
-
-def say(node: Node) -> str:
-    """Name *node* in a message."""
-    return f"{node.qualified_op} {node.label!r}"
-
-
-def list_nodes(nodes: Sequence[Node], most: int = _MOST_NAMED) -> str:
-    """Name some nodes, and say how many more there are."""
-    texts = [say(node) for node in nodes[:most]]
-    if len(nodes) > most:
-        texts.append(f"and {len(nodes) - most} more")
-    return ", ".join(texts)
+    for root in _ordered_roots(place, whole, leaving):
+        index = next(i for i, output in enumerate(root.outputs) if output is not None)
+        place.outputs.append(("node", place.numbered[root], index))
+    return place
 
 
 def _scope(graph: Graph) -> str:
@@ -166,7 +128,7 @@ def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
     """Refuse nodes with others between them, and name the first few of those."""
     extended, values = list(whole), list(leaving)
     missing: list[Node] = []
-    while len(missing) <= _MOST_NAMED:
+    while len(missing) <= MOST_NAMED:
         outside = path_through_outside(extended, values)
         if outside is None:
             break
@@ -178,8 +140,8 @@ def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
     )
     if not missing:
         return
-    more = ", and more" if len(missing) > _MOST_NAMED else ""
-    shown = ", ".join(say(node) for node in missing[:_MOST_NAMED])
+    more = ", and more" if len(missing) > MOST_NAMED else ""
+    shown = ", ".join(say(node) for node in missing[:MOST_NAMED])
     is_one = len(missing) == 1
     raise UsageError(
         f"{shown}{more} {'lies' if is_one else 'lie'} between the nodes named",
@@ -187,20 +149,11 @@ def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
     )
 
 
-def _check_connected(members: Sequence[Node]) -> None:
+def _check_connected(place: NodePlace) -> None:
     """Refuse nodes that neither feed one another nor read the same value."""
-    inside = set(members)
-    neighbours: dict[object, list[object]] = {}
-    for node in members:
-        neighbours.setdefault(node, [])
-        for other in _read_by(node, inside):
-            neighbours[node].append(other)
-            neighbours.setdefault(other, []).append(node)
-    first: list[object] = [members[0]]
-    reached = reachable(first, neighbours.__getitem__)
-    apart = [node for node in members if node not in reached]
+    apart = place.apart()
     if apart:
-        joined = [node for node in members if node in reached]
+        joined = [node for node in place.nodes if node not in apart]
         raise UsageError(
             f"the nodes are not connected: {list_nodes(joined)} on one side, "
             f"{list_nodes(apart)} on the other",
@@ -208,20 +161,8 @@ def _check_connected(members: Sequence[Node]) -> None:
         )
 
 
-def _read_by(node: Node, members: AbstractSet[Node | None]) -> Iterator[Node | Value]:
-    """Yield what *node* reads: members, or values that come from outside; constants join nothing.
-
-    Identity nodes are looked through.
-    """
-    for value in inputs_of(node):
-        origin = None if value is None else behind_identities(value)
-        if origin is not None and not origin.is_constant:
-            maker = origin.producer
-            yield maker if maker is not None and maker in members else origin
-
-
 def _ordered_roots(
-    members: Sequence[Node], whole: Sequence[Node], leaving: Sequence[Value]
+    place: NodePlace, whole: Sequence[Node], leaving: Sequence[Value]
 ) -> Iterator[Node]:
     """Yield the nodes that make the outputs, each with something above it in common with others.
 
@@ -230,440 +171,137 @@ def _ordered_roots(
     inside = set(whole)
     escaping = {value.producer for value in leaving}
     roots = [
-        node
-        for node in members
+        number
+        for number, node in enumerate(place.nodes)
         if node in escaping or inside.isdisjoint(user for out in node.made for user in users(out))
     ]
-    cones = {root: _cone(root, inside) for root in roots}
+    cones = {root: reachable([("node", root)], place.read_by) for root in roots}
     seen = set(cones[roots[0]])
     while roots:
         following = next(root for root in roots if not seen.isdisjoint(cones[root]))
         seen |= cones[following]
         roots.remove(following)
-        yield following
+        yield place.nodes[following]
 
 
-def _cone(root: Node, inside: AbstractSet[Node | None]) -> set[Node | Value]:
-    """Return *root* with everything above it that is inside, and the values read from outside."""
+class _ExampleWriter(PatternWriter[NodePlace]):
+    """Writes the pattern of an example: exact in operators and wiring, free in nearly all else.
 
-    def above(item: Node | Value) -> Iterable[Node | Value]:
-        return _read_by(item, inside) if isinstance(item, Node) else ()
-
-    return reachable([root], above)
-
-
-# What a learned rule keeps of the example it is learned from; everything else it leaves free.
-#
-# A rule is to find the example's kin: the same operators wired the same way, for which one kernel
-# can stand in. Attributes that a pattern does not name travel into the function and are given at
-# each call, so a kernel can handle any value of them.
-
-
-_KEPT_BY_REASON = {
-    "which axes, in what order, and which element type": """
-        axes axis batch_axis batch_dims dtype equation perm time_axis to
-    """,
-    "operands that are transposed, grouped or laid out in another way": """
-        group layout storage_order transA transB
-    """,
-    "which way, which half, which end": """
-        direction end exclusive inverse largest onesided reverse select_last_index start upper
-    """,
-    "another formula under the same name": """
-        activation activations approximate detect_negative detect_positive fmod input_forget
-        interleaved is_causal linear_before_reset mode p post_transform reduction training_mode
-        unidirectional update_rule
-    """,
-    "where a window or a sample falls, and what counts in it": """
-        align_corners auto_pad ceil_mode coordinate_transformation_mode count_include_pad
-        nearest_mode padding_mode
-    """,
-    "what the result looks like": """
-        allowzero keepdims new_axis noop_with_empty_axes
-    """,
-}
-
-KEPT_ATTRIBUTES = frozenset(" ".join(_KEPT_BY_REASON.values()).split())
-"""Attributes that say what a node computes, rather than on how much or how finely.
-
-A rule names them where they differ from the schema's default. It leaves all others free: strides,
-pads, dilations, kernel_shape, epsilon, alpha, momentum, hidden_size and so on. What an opset keeps
-in an input (``axes`` of Squeeze) counts as an attribute if it is constant.
-"""
-
-LEAF_NAMES = MappingProxyType(
-    {
-        **dict.fromkeys(("data", "data_0", "input", "input_data", "inputs", "tensor"), "x"),
-        "input_mean": "mean",
-        "input_var": "var",
-        "max": "high",
-        "min": "low",
-    }
-)
-"""Better names for some formal inputs, after the shipped catalogues."""
-
-
-# Names for the parts of a learned rule, and for the rule itself.
-
-
-_RESERVED = frozenset(
-    {*keyword.kwlist, *FUNCTION_NAMES, "const", "input", "is_value", "repeat", "dominates"}
-    | {"optional", "unordered", "call", "function", "op"}
-)
-"""Words that mean something in a pattern or a condition already."""
-
-_MOST_OPERATORS = 6
-"""Most operators in the name of a rule."""
-
-
-class PatternNames:
-    """Names for the parts of one pattern, each given once.
-
-    Args:
-        reserved: Words that no part may have as its name.
+    Attributes:
+        notes: What it keeps of the example and what it leaves free, a line per node.
     """
 
-    def __init__(self, reserved: Iterable[str]) -> None:
-        self.used = {*_RESERVED, *reserved}
+    def __init__(self, place: NodePlace, *, exact: bool) -> None:
+        super().__init__([place], {node.domain for node in place.nodes})
+        self.notes: list[str] = []
+        self._exact = exact
+        self._kept: list[str] = []
+        self._free: list[str] = []
 
-    def new(self, word: str) -> str:
-        """Return *word*, or with a number behind it if a part has that name."""
-        return claim(word, self.used)
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return the conditions."""
+        return tuple(map(Condition, self.where))
 
+    def pattern(self) -> str:
+        """Write the pattern; a single root has a name only if a condition needs it."""
+        lines = super().pattern().splitlines()
+        root, _, text = lines[-2].partition(" = ")
+        named = {name for condition in self.conditions() for name in condition.names}
+        if len(self.first.outputs) == 1 and root not in named:
+            lines[-2:] = [text + lines[-1].removeprefix(root)]
+        return "\n".join(lines)
 
-def node_word(node: Node) -> str:
-    """Write the operator in snake case: ``mat_mul``."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", node.op_type)
-    return _identifier(spaced, "node")
+    def call(self, number: int) -> str:
+        """Write a node, and a note on it."""
+        node, self._kept, self._free = self.first.nodes[number], [], []
+        text = super().call(number)
+        parts = [f"keeps {', '.join(self._kept)}"] if self._kept else []
+        parts += [f"leaves {', '.join(self._free)} free"] if self._free else []
+        if parts:
+            self.notes.append(f"{say(node)} {' and '.join(parts)}")
+        return text
 
+    def given(self, number: int) -> dict[int, str]:
+        """Return the axes that a node is given by a constant; of an exact rule, all it states."""
+        node = self.first.nodes[number]
+        moved = {} if node.domain else {m.slot: m.attribute for m in MOVED.get(node.op_type, ())}
+        given = {}
+        for slot in range(len(self.first.args[number])):
+            name = moved.get(slot, leaf_word(node, slot))
+            parameter = parameter_of(node, name)
+            is_kept = name in _AXES or (self._exact and name in node.attributes and slot in moved)
+            if is_kept and parameter is not None:
+                given[slot] = attribute_text(name, parameter.value)
+        return given
 
-def leaf_word(node: Node, slot: int) -> str:
-    """Return what the standard calls input *slot* of *node*, in lower case."""
-    moved = () if node.domain else MOVED.get(node.op_type, ())
-    formal = {item.slot: item.name for item in moved}
-    schema = schema_of(node)
-    if schema is not None and schema.inputs:
-        last = len(schema.inputs) - 1
-        formal = dict(enumerate(schema.inputs)) | {k: v for k, v in formal.items() if k > last}
-        formal.setdefault(slot, schema.inputs[last])
-    word = _identifier(formal.get(slot, "x"), "x")
-    return LEAF_NAMES.get(word, word)
+    def attributes(self, number: int) -> list[str]:
+        """Write what says what is computed, unless it is usual; of an exact rule, all stated."""
+        node = self.first.nodes[number]
+        schema = schema_of(node)
+        usual = {} if schema is None else {n: a.value for n, a in schema.defaults.items()}
+        texts = {}
+        for name, attribute in attributes_of(node).items():
+            is_telling = name in KEPT_ATTRIBUTES and usual.get(name) != attribute.value
+            if not attribute.ref and (is_telling or (self._exact and name in node.attributes)):
+                with suppress(NoRuleError):
+                    texts[name] = attribute_text(name, attribute.value)
+        self._free = [n for n in node.attributes if n not in texts and slot_of(node, n) is None]
+        if "group" in texts and not self._exact and self._is_depthwise(number):
+            del texts["group"]
+        self._kept += [*self.given(number).values(), *texts.values()]
+        return [*texts.values()]
 
+    def operand(self, reader: int, place: int) -> str:
+        """Write what a node reads, and one rank if it shows over how many dimensions a window runs.
 
-def rule_name(nodes: Sequence[Node]) -> str:
-    """Name a rule after its operators: ``conv_add_relu``."""
-    words = [node_word(node) for node in nodes]
-    if len(words) > _MOST_OPERATORS:
-        return f"{words[0]}_to_{words[-1]}"
-    return "_".join(words)
+        It is that of a value from outside, else of the weight of a convolution.
+        """
+        text = super().operand(reader, place)
+        node, args = self.first.nodes[reader], self.first.args[reader]
+        if args[place][0] == "number":
+            self._kept.append(f"input {place} = {self.first.numbers[reader, place]}")
+        slots = () if node.domain else RANKED_SLOTS.get(node.op_type, ())
+        telling = [slot for slot in slots if slot < len(args) and args[slot][0] == "leaf"]
+        shapes = {slot: shape_of(node.inputs[slot]) for slot in (*telling, *slots[:-1])}
+        ranked = next((slot for slot, shape in shapes.items() if shape is not None), None)
+        if place != ranked:
+            return text
+        self._kept.append(f"rank {len(shapes[place] or ())} of input {place}")
+        return f"{text}.has_rank({len(shapes[place] or ())})"
 
+    def leaf(self, reader: int, place: int) -> str:
+        """Write a value from outside; a constant stays one, and a bias per channel stays that."""
+        operand, node = self.first.args[reader][place], self.first.nodes[reader]
+        name, value = self.name_of(operand), self.first.value(operand)
+        product = self.first.product_biased_by(node, place) if value.is_constant else None
+        if product is not None and product.op_type in {"Conv", "ConvTranspose"}:
+            made = ("node", self.first.numbered[product], 0)
+            text = f"per_channel({name}, {self.name_of(made)})"
+            bound = {name: value, self.name_of(made): self.first.value(made)}
+            if Condition(text).unmet_by(bound) is None:
+                self.demand(text)
+                self._kept.append(f"one number per channel in input {place}")
+        return f"const({name})" if value.is_constant else name
 
-def _identifier(text: str, otherwise: str) -> str:
-    """Make a name in lower case of what *text* has of letters, digits and underscores."""
-    word = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()
-    return word if word.isidentifier() else otherwise
-
-
-# What comes into the example: values that may be anything, constants, and numbers that matter.
-
-
-_LARGEST_PLAIN = 1024
-_FINEST_PLAIN = 16
-"""A plain number is at most 1024, and a multiple of 1/16: what a person would choose."""
-
-_TOLERANCE = 5e-4
-"""How near the digits of a number must be to it; ``is_close`` allows twice as much."""
-
-
-class Leaves:
-    """The leaves of one pattern: one per value, but one per use for a number.
-
-    Args:
-        names: Where their names come from.
-        any_values: Whether a leaf for a constant, numbers aside, takes any value.
-    """
-
-    def __init__(self, names: PatternNames, *, any_values: bool) -> None:
-        self._names = names
-        self._any_values = any_values
-        self._known: dict[Value, DFPattern] = {}
-
-    def leaf(self, node: Node, slot: int, value: Value) -> DFPattern:
-        """Return the leaf for *value*, which *node* reads in input *slot*."""
-        origin = behind_identities(value)
-        if origin not in self._known:
-            name = self._names.new(leaf_word(node, slot))
-            is_weight = origin.is_constant and not self._any_values
-            self._known[origin] = is_const(name) if is_weight else wildcard(name)
-        return self._known[origin]
-
-    def name_of(self, value: Value) -> str:
-        """Return the name of the leaf for *value*, "" if there is none."""
-        leaf = self._known.get(behind_identities(value))
-        return "" if leaf is None else leaf.name
-
-    def number(self, node: Node, slot: int, number: float) -> tuple[DFPattern, list[Condition]]:
-        """Return a leaf for a constant, and what must hold for it to be *number*."""
-        if isinstance(number, int) or is_plain(number):
-            return is_const(value=number), []
-        name = self._names.new(leaf_word(node, slot))
-        return is_const(name), [Condition(f"is_close({name}, {number!r})")]
-
-
-def number_at(node: Node, slot: int, value: Value) -> int | float | None:
-    """Return the number that input *slot* of *node* is, if it says what the node computes."""
-    slots = () if node.domain else NUMBER_SLOTS.get(node.op_type, ())
-    tensor = behind_identities(value).constant
-    if tensor is None or tensor.size != 1 or slot not in slots:
-        return None
-    scalar = tensor.numpy().reshape(-1)[0]
-    if scalar.dtype.kind in "iub":
-        return int(scalar)
-    if "float" not in scalar.dtype.name:
-        return None
-    number = shortest(scalar)
-    if not math.isclose(number, float(scalar), rel_tol=_TOLERANCE):
-        number = float(scalar)  # so small that its dtype has few digits left
-    return None if math.isnan(number) else number
-
-
-def shortest(scalar: np.generic) -> float:
-    """Return the number of fewest digits that is *scalar* in its own dtype."""
-    return float(str(scalar))
-
-
-def is_plain(number: float) -> bool:
-    """Tell whether *number* is one that a person would choose, rather than a rounded one."""
-    if math.isinf(number):
+    def _is_depthwise(self, number: int) -> bool:
+        """Keep of a convolution with a group per channel that it is one, for any number of them."""
+        node, weight = self.first.nodes[number], self.first.args[number][1]
+        shape = shape_of(node.inputs[1])
+        if node.op_type != "Conv" or node.domain or weight[0] != "leaf" or not shape:
+            return False
+        if shape[1] != 1:
+            return False
+        name = self.node_names[number]
+        self.demand(f"{name}.attrs.group > 1", f"{self.name_of(weight)}.shape[1] == 1")
+        self._kept.append("a group for each channel")
         return True
-    return abs(number) <= _LARGEST_PLAIN and (number * _FINEST_PLAIN).is_integer()
 
-
-# Which attributes of a node a learned rule names.
-
-
-_ELEMENT_TYPES = frozenset({"to", "dtype"})
-"""Attributes that hold the number of an element type; a pattern names it."""
 
 _AXES = frozenset({"axes", "axis"})
 """What some operators take as an input and others as an attribute."""
 
 
-def named_attributes(node: Node, *, exact: bool) -> dict[str, AttributeValue]:
-    """Return what a pattern should demand of the attributes of *node*.
-
-    Args:
-        node: The node.
-        exact: Whether to demand every attribute that the file states.
-    """
-    named: dict[str, AttributeValue] = {}
-    # List the names that may mean an attribute of *node*, or an input that was one.
-    schema = schema_of(node)
-    names = dict.fromkeys(node.attributes)
-    if schema is not None:
-        names |= dict.fromkeys(schema.attributes)
-        names |= dict.fromkeys(name for name in schema.inputs if name in _AXES)
-    for name in list(names):
-        is_stated = exact and name in node.attributes
-        if not is_stated and name not in KEPT_ATTRIBUTES:
-            continue
-        attribute = parameter_of(node, name)
-        if attribute is None or attribute.ref:
-            continue
-        default = None if schema is None else schema.defaults.get(name)
-        if not is_stated and default is not None and attribute.value == default.value:
-            continue
-        value = _as_written(name, attribute)
-        if value is not None:
-            named[name] = value
-    return named
-
-
-def free_attributes(node: Node, named: Container[str]) -> list[str]:
-    """List the attributes that the file states and a pattern neither names nor has as inputs."""
-    return [name for name in node.attributes if name not in named and slot_of(node, name) is None]
-
-
-def _as_written(name: str, attribute: Attribute) -> AttributeValue | None:
-    """Return the value as a pattern's text writes it; None if no text can."""
-    value = attribute.value
-    if attribute.kind == "int" and name in _ELEMENT_TYPES and type(value) is int:
-        return DTYPE_NAMES[value] if 0 <= value < len(DTYPE_NAMES) else value
-    if not isinstance(value, tuple):
-        return _scalar(value)
-    items = [_scalar(item) for item in value]
-    return tuple(item for item in items if item is not None) if None not in items else None
-
-
-def _scalar(value: object) -> Scalar | None:
-    if isinstance(value, float):
-        return shortest(np.float32(value)) if math.isfinite(value) else None
-    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
-
-
-# Build the pattern of an example: exact in operators and wiring, free in nearly everything else.
-
-
-@dataclass(frozen=True)
-class LearnedPattern:
-    """What :func:`build_pattern` makes.
-
-    Attributes:
-        pattern: The pattern.
-        where: Conditions over its names.
-        notes: What it keeps of the example and what it leaves free, a line per node.
-    """
-
-    pattern: DFPattern
-    where: tuple[Condition, ...]
-    notes: tuple[str, ...]
-
-
-def build_pattern(
-    example: NodeExample, *, exact: bool = False, any_values: bool = False
-) -> LearnedPattern:
-    """Describe *example*, as generally as is safe.
-
-    Args:
-        example: The nodes.
-        exact: Whether to demand every attribute that the file states.
-        any_values: Whether weights may be computed, too.
-    """
-    builder = _Builder(example, exact=exact, any_values=any_values)
-    for node in example.nodes:
-        builder.add(node)
-    roots = [builder.first_output(root) for root in example.roots]
-    pattern = roots[0] if len(roots) == 1 else outputs(*roots)
-    return LearnedPattern(pattern, tuple(builder.where), tuple(builder.notes))
-
-
-class _Builder:
-    """Makes one node pattern after the other, producers first.
-
-    Attributes:
-        where: The conditions so far.
-        notes: What was kept and left free so far.
-    """
-
-    def __init__(self, example: NodeExample, *, exact: bool, any_values: bool) -> None:
-        self.where: list[Condition] = []
-        self.notes: list[str] = []
-        self._kept: list[str] = []
-        self._exact = exact
-        self._only_root = example.roots[0] if len(example.roots) == 1 else None
-        self._names = PatternNames({node.domain for node in example.nodes})
-        self._leaves = Leaves(self._names, any_values=any_values)
-        self._nodes: dict[Node, CallPattern] = {}
-
-    def first_output(self, node: Node) -> DFPattern:
-        """Return the pattern of the first output that *node* has."""
-        index = next(i for i, output in enumerate(node.outputs) if output is not None)
-        return self._output(node, index)
-
-    def add(self, node: Node) -> None:
-        """Describe one node whose producers are described."""
-        self._kept = []
-        name = self._names.new(node_word(node))
-        named = named_attributes(node, exact=self._exact)
-        free = free_attributes(node, named)
-        # Describe the inputs, but for those that are given by name.
-        given = {slot_of(node, name) for name in named}
-        inputs = {slot: v for slot, v in enumerate(inputs_of(node)) if slot not in given}
-        args = {slot: self._arg(node, slot, value) for slot, value in inputs.items()}
-        for slot, rank in self._rank_to_keep(node, inputs):
-            self._kept.append(f"rank {rank} of input {slot}")
-            args[slot] = args[slot].has_rank(rank)
-        is_depthwise = not self._exact and "group" in named and self._is_depthwise(node, name)
-        if is_depthwise:
-            del named["group"]
-        call = _callee(node)(*args.values()).has_attr(named)
-        is_named = is_depthwise or node is not self._only_root
-        self._nodes[node] = call.named(name) if is_named else call
-        self._kept += spelled_attributes(call.attributes)
-        parts = [f"keeps {', '.join(self._kept)}"] if self._kept else []
-        parts += [f"leaves {', '.join(free)} free"] if free else []
-        if parts:
-            self.notes.append(f"{say(node)} {' and '.join(parts)}")
-
-    def _output(self, node: Node, index: int) -> DFPattern:
-        return self._nodes[node][index] if index else self._nodes[node]
-
-    def _arg(self, node: Node, slot: int, value: Value | None) -> DFPattern:
-        if value is None:
-            return absent()
-        origin = behind_identities(value)
-        if origin.producer is not None and origin.producer in self._nodes:
-            return self._output(origin.producer, origin.index)
-        product = self._product_biased_by(node, slot, origin)
-        if product is not None:
-            leaf = self._leaves.leaf(node, slot, origin)
-            output = product.outputs[0]
-            if product.op_type in {"Conv", "ConvTranspose"} and output is not None:
-                name = self._nodes[product].name
-                condition = Condition(f"per_channel({leaf.name}, {name})")
-                if condition.unmet_by({leaf.name: origin, name: output}) is None:
-                    self.where.append(condition)
-                    self._kept.append(f"one number per channel in input {slot}")
-            return leaf
-        number = number_at(node, slot, origin)
-        if number is None:
-            return self._leaves.leaf(node, slot, origin)
-        self._kept.append(f"input {slot} = {number}")
-        leaf, where = self._leaves.number(node, slot, number)
-        self.where += where
-        return leaf
-
-    def _product_biased_by(self, node: Node, slot: int, value: Value) -> Node | None:
-        """Return the node inside to whose result *node* adds the constant *value*, if it does."""
-        tensor = value.constant
-        if node.op_type != "Add" or node.domain or tensor is None or not tensor.shape:
-            return None
-        other = node.inputs[1 - slot]
-        maker = None if other is None else behind_identities(other).producer
-        if maker is None or maker not in self._nodes or maker.domain:
-            return None
-        return maker if maker.op_type in BIASED else None
-
-    def _rank_to_keep(
-        self, node: Node, inputs: Mapping[int, Value | None]
-    ) -> list[tuple[int, int]]:
-        """Choose an input whose rank is known: a leaf, else the weight of a convolution."""
-        slots = () if node.domain else RANKED_SLOTS.get(node.op_type, ())
-        origins = {slot: behind_identities(value) for slot, value in inputs.items() if value}
-        inside = {slot for slot, origin in origins.items() if origin.producer in self._nodes}
-        leaves = [slot for slot in slots if slot not in inside]
-        for slot in (*leaves, *slots[:-1]):
-            shape = _shape_of(inputs.get(slot))
-            if shape is not None:
-                return [(slot, len(shape))]
-        return []
-
-    def _is_depthwise(self, node: Node, name: str) -> bool:
-        """Keep of a convolution with a group per channel that it is one, for any number of them."""
-        weight = node.inputs[1]
-        shape = _shape_of(weight)
-        leaf = "" if weight is None else self._leaves.name_of(weight)
-        if node.op_type != "Conv" or node.domain or not leaf or shape is None or shape[1] != 1:
-            return False
-        self.where += [Condition(f"{name}.attrs.group > 1"), Condition(f"{leaf}.shape[1] == 1")]
-        self._kept.append("a group for each channel")
-        return True
-
-
-def _callee(node: Node) -> OpPattern:
-    """Name the operator; a model-local function may have a name that only fits in quotes."""
-    function = node.graph.model.functions.get((node.domain, node.op_type, node.overload))
-    if function is None or all(map(str.isidentifier, node.qualified_op.split("."))):
-        return is_op(node.op_type, node.domain)
-    return is_call(f"{node.domain}::{node.op_type}")
-
-
-def _shape_of(value: Value | None) -> Shape | None:
-    declared = None if value is None else value.known_type()
-    return None if declared is None else declared.shape
-
-
-# Learn a rule from a subgraph: check the nodes, build the pattern, prove that it matches them.
+# Learn a rule from a subgraph: check the nodes, write the pattern, prove that it matches them.
 
 
 DEFAULT_TARGET = "custom"
@@ -717,86 +355,64 @@ def learn_rule(
             f"{say(example.nodes[0])} is in a function that dpl partition wrote",
             hint="learn from the model that was partitioned",
         )
-    learned = build_pattern(example, exact=exact)
-    # Write the pattern's text, which reads as an equal pattern.
-    text = repr(learned.pattern)
+    writer = _ExampleWriter(example, exact=exact)
     try:
-        read = parse_pattern(text, model.codec.schemas)
-    except PatternSyntaxError as error:
-        raise UsageError(
-            f"no pattern can describe these nodes: {error.message}", hint=error.hint
-        ) from error
-    if read != learned.pattern:
-        raise PassError(f"the pattern does not read as it was written:\n{text}")
-    count = len(example.nodes)
+        text = writer.pattern()
+        pattern = parse_pattern(text, model.codec.schemas)
+    except (PatternSyntaxError, NoRuleError) as error:
+        what = f"no pattern can describe these nodes: {error.message}"
+        raise UsageError(what, hint=error.hint) from error
     label = "a model" if model.path is None else model.path.name
-    what = "1 node" if count == 1 else f"{count} nodes"
+    count = counted(len(example.nodes), "node")
     rule = PatternRule(
         target=target,
         name=name or rule_name(example.nodes),
-        pattern=learned.pattern,
-        where=learned.where,
+        pattern=pattern,
+        where=writer.conditions(),
         constants="lift",
-        doc=(f"Learned from {what} of {label}: {list_nodes(example.nodes)}."),
+        doc=f"Learned from {count} of {label}: {list_nodes(example.nodes)}.",
     )
     _prove(rule, example)
-    selection = select_matches(model, [rule])
-    notes = [*learned.notes, *_notes_on_search(selection, example)]
-    if not _given_up(selection) and any(
-        isinstance(part, ConstantPattern) for part in all_parts(rule.pattern)
-    ):
-        looser = build_pattern(example, exact=exact, any_values=True)
-        notes += _notes_on_constants(model, replace(rule, pattern=looser.pattern), selection)
-    return LearnedRule(rule, text, example.nodes, tuple(notes), len(selection.matches))
+    selection, notes = select_matches(model, [rule]), writer.notes
+    if not any(_core(match) == {*example.nodes} for match in selection.matches):
+        notes.append("another match of the rule takes some of the nodes it was learned from")
+    if given_up := sum(item.stage == "budget" for item in selection.refused):
+        where = f"the search was given up at {counted(given_up, 'node')}"
+        notes.append(f"{where}: too much in the model is like these nodes")
+    elif "const(" in text:
+        free = parse_pattern(re.sub(r"const\((\w+)\)", r"\1", text), model.codec.schemas)
+        looser = select_matches(model, [replace(rule, pattern=free)])
+        more = len(looser.matches) - len(selection.matches)
+        if more > 0:
+            would = f"{more} more would match if constants might be computed"
+            notes.append(f"{would}: x instead of const(x)")
+    nodes, matches = tuple(example.nodes), len(selection.matches)
+    return LearnedRule(rule, repr(pattern), nodes, tuple(notes), matches)
 
 
-def _notes_on_search(selection: Selection, example: NodeExample) -> Iterator[str]:
-    if not any(_core(match) == set(example.nodes) for match in selection.matches):
-        yield "another match of the rule takes some of the nodes it was learned from"
-    count = _given_up(selection)
-    if count:
-        where = "1 node" if count == 1 else f"{count} nodes"
-        yield f"the search was given up at {where}: too much in the model is like these nodes"
-
-
-def _given_up(selection: Selection) -> int:
-    return sum(item.stage == "budget" for item in selection.refused)
-
-
-def _notes_on_constants(model: Model, looser: PatternRule, selection: Selection) -> Iterator[str]:
-    more = len(select_matches(model, [looser]).matches) - len(selection.matches)
-    if more > 0:
-        yield f"{more} more would match if constants might be computed: x instead of const(x)"
-
-
-def _prove(rule: PatternRule, example: NodeExample) -> None:
+def _prove(rule: PatternRule, example: NodePlace) -> None:
     """Check that the rule may match exactly *example*, as far as no other match is concerned."""
+    members, root = {*example.nodes}, example.nodes[example.outputs[0][1]]
+    reasons: dict[str, None] = {}
     try:
-        reasons = list(_objections(rule, example))
+        for state in rule.matcher.solutions(root):
+            match = read_match(rule, root, state)
+            if match is None or _core(match) != members:
+                continue
+            verdict = judge(match)
+            if isinstance(verdict, Match):
+                return
+            reasons[f"{verdict.stage}: {verdict.reason}"] = None
     except StepBudgetExceededError as error:
         raise PassError(
             f"too much in the model is like these nodes: {error.message}",
             hint="name fewer nodes, or those as well that tell them from the others",
         ) from error
-    if "" not in reasons:
-        why = "; ".join(dict.fromkeys(reasons)) or "its pattern does not fit"
-        raise PassError(
-            f"the rule learned does not match the nodes it was learned from: {why}",
-            hint=f"this is a bug in dpl; the pattern is\n{rule.pattern!r}",
-        )
-
-
-def _objections(rule: PatternRule, example: NodeExample) -> Iterator[str]:
-    """Yield for each way to match exactly *example* why it is refused; last "" if one is not."""
-    members, root = set(example.nodes), example.roots[0]
-    for state in rule.matcher.solutions(root):
-        match = read_match(rule, root, state)
-        if match is None or _core(match) != members:
-            continue
-        verdict = judge(match)
-        yield "" if isinstance(verdict, Match) else f"{verdict.stage}: {verdict.reason}"
-        if isinstance(verdict, Match):
-            return
+    why = "; ".join(reasons) or "its pattern does not fit"
+    raise PassError(
+        f"the rule learned does not match the nodes it was learned from: {why}",
+        hint=f"this is a bug in dpl; the pattern is\n{rule.pattern!r}",
+    )
 
 
 def _core(match: Match) -> set[Node]:

@@ -191,6 +191,22 @@ def test_exact_demands_every_stated_attribute() -> None:
     assert len(selected(learned(text, "c y").rule, text.replace("0.1", "0.2")).matches) == 1
 
 
+@pytest.mark.parametrize(
+    ("exact", "expected"),
+    [(True, 'Pad(x, pads=[0, 1], mode="reflect")'), (False, 'Pad(x, const(pads), mode="reflect")')],
+)
+def test_exact_demands_what_became_an_input(exact: bool, expected: str) -> None:  # noqa: FBT001
+    """It is written once, as the file has it; else it is a constant like any other."""
+    text = """<ir_version: 8, opset_import: ["" : 10]> g (float[4] x) => (y) {
+        y = Pad <mode = "reflect", pads = [0, 1]> (x) }"""
+    found = learned(text, "y", exact=exact)
+    assert lines(found) == [expected]
+    check_written(found.rule)
+    assert taken(selected(found.rule, text.replace("[0, 1]", "[1, 0]"))) == (
+        [] if exact else ["pad: y"]
+    )
+
+
 def test_exact_demands_the_number_of_groups() -> None:
     """A depthwise convolution, too, is then of one width."""
     text = "g (float[1,4,8] x, float[4,1,3] w) => (y) { y = Conv <group = 4> (x, w) }"
