@@ -40,7 +40,7 @@ from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from onnx import ModelProto
 
@@ -92,13 +92,13 @@ class _Ran:
     """One run of places of one model.
 
     Attributes:
-        source: The model that ran.
+        model: The model that ran.
         feeding: What was fed, by the original's names.
         feeds: The same, by the names in this model.
         outputs: What it gave.
     """
 
-    source: ModelSource
+    model: ModelProto
     feeding: Feeding
     feeds: Mapping[str, Feed]
     outputs: Outputs
@@ -201,29 +201,27 @@ class Experiment:
             arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
             groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
         for group in groups.values():
-            opened: tuple[ModelSource, Callable[[Mapping[str, Feed]], Outputs]] | None = None
-            for number, fed in group.items():
-                feeding = feedings[number]
-                try:
-                    if opened is None:
-                        source, _ = self.cut_out(
-                            side, places, feeding, is_sized=is_sized, shows=not precision
-                        )
-                        opened = (
-                            source,
-                            (
-                                partial(precision.run, source)
-                                if precision
-                                else Runner(source, REFERENCE_LEVEL).run
-                            ),
-                        )
-                    outputs = opened[1](fed)
-                except RunError as error:
-                    given[number] = RunError(str(error))  # the other holds on to the session
-                    continue
-                given[number] = outputs
-                if not precision and not feeding.taken:
-                    self._watch(side, places, _Ran(opened[0], feeding, fed, outputs))
+            some = [feedings[number] for number in group]
+            try:
+                source, _ = self.cut_out(
+                    side, places, some[0], is_sized=is_sized, shows=not precision
+                )
+                found = (
+                    _in_float64(precision, source, [*group.values()])
+                    if precision
+                    else Runner(source, REFERENCE_LEVEL).try_each([*group.values()])
+                )
+            except RunError as error:
+                # the other holds on to the session
+                given |= dict.fromkeys(group, RunError(str(error)))
+                continue
+            given |= zip(group, found, strict=True)
+            if precision or some[0].taken:
+                continue
+            model = model_of(source)
+            for feeding, fed, outputs in zip(some, group.values(), found, strict=True):
+                if not isinstance(outputs, RunError):
+                    self._watch(side, places, _Ran(model, feeding, fed, outputs))
         return [given[number] for number in range(len(feedings))]
 
     def cut_out(  # noqa: PLR0913  # what is cut out, and how
@@ -279,20 +277,20 @@ class Experiment:
             return
         for place in places:
             self.coverage[place.pair.candidate].runs[side.place] += 1
-        if _has_half(model_of(ran.source)):  # to ask for inner values rounds them: run it again
+        if _has_half(ran.model):  # to ask for inner values rounds them: run it again
             source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
             try:
                 outputs = Runner(source, REFERENCE_LEVEL).run(ran.feeds)
             except RunError:
                 return
-            ran = replace(ran, source=source, outputs=outputs)
+            ran = replace(ran, model=model_of(source), outputs=outputs)
         arrays = ran.arrays()
         owners: dict[int, list[Place]] = defaultdict(list)
         for place in places:
             for row in place.parts[side.place].nodes:
                 owners[row].append(place)
         known = self._known(side)
-        for call in calls_of(model_of(ran.source), arrays, partial(self.table, side)):
+        for call in calls_of(ran.model, arrays, partial(self.table, side)):
             self._note_axis(side, call)
             maker = side.wiring.makers.get(name_of(call.node))
             for place in owners[maker] if maker is not None else ():
@@ -326,7 +324,7 @@ class Experiment:
 
     def _watch_bodies(self, side: CutSide, covered: PlaceCoverage, ran: _Ran) -> None:
         model = onnx.ModelProto()
-        model.CopyFrom(model_of(ran.source))
+        model.CopyFrom(ran.model)
         known, is_size = self._known(side), self._models.ranges[side.place].is_size
         settled = settled_in_bodies(model, lambda name: is_size(name.removeprefix(made_name(""))))
         inner = Known(is_settled=settled.__contains__)
@@ -378,6 +376,18 @@ class Experiment:
                 raise RunError(f"the value {name!r} cannot be fed")
             feeds[name] = value
         return feeds
+
+
+def _in_float64(
+    precision: Precision, source: ModelSource, feeds: Sequence[Mapping[str, Feed]]
+) -> list[Outputs | RunError]:
+    given: list[Outputs | RunError] = []
+    for fed in feeds:
+        try:
+            given.append(precision.run(source, fed))
+        except RunError as error:
+            given.append(RunError(str(error)))
+    return given
 
 
 def _has_half(model: ModelProto) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
@@ -56,19 +56,22 @@ class Pair:
     how: Literal["structure", "readers", "output"]
 
 
-def align(
+def models_of(
     wirings: tuple[Wiring, Wiring], sources: tuple[ModelSource, ModelSource]
-) -> tuple[dict[str, Pair], list[Model]]:
-    """Pair the values that the nodes of two main graphs make.
-
-    Returns:
-        The pairs by the original's name, each value in one at most; and both models as they were
-        compared.
-    """
-    models = [
+) -> list[Model]:
+    """Return two models as graphs of dpl's own."""
+    return [
         model_from_proto(wiring.model, source.path.parent, source.path.name)
         for wiring, source in zip(wirings, sources, strict=True)
     ]
+
+
+def align(wirings: tuple[Wiring, Wiring], models: Sequence[Model]) -> dict[str, Pair]:
+    """Pair the values that the nodes of two main graphs make.
+
+    Returns:
+        The pairs by the original's name, each value in one at most.
+    """
     pairs: dict[str, Pair] = {}
     taken: set[str] = set()
     for names in corresponding_values(models[0], models[1]):
@@ -78,7 +81,14 @@ def align(
         if is_made and is_used and names[0] not in pairs and names[1] not in taken:
             pairs[names[0]] = Pair(*names)
             taken.add(names[1])
-    return pairs, models
+    return pairs
+
+
+def returned(ours: Wiring, theirs: Wiring) -> dict[str, Pair]:
+    """Pair what nodes of two main graphs make that both return under one name."""
+    names = (name for name in ours.makers if name in theirs.makers)
+    both = ours.outputs & theirs.outputs
+    return {name: Pair(name, name, "output") for name in names if name in both}
 
 
 # What flows through a model: inputs that it accepts, and the values inside it.
@@ -168,16 +178,23 @@ class ValueStream:
         source: The model.
         feeds: What it is fed.
         cap: How many bytes of values to hold at once; one value may need more.
+        outputs: What it is known to give, per case; of *feeds*, the first.
     """
 
     source: ModelSource
     feeds: Mapping[str, Feed]
     cap: int
+    outputs: Mapping[int, Outputs] = field(default_factory=dict)
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many bytes each tensor takes at most; other values are left out."""
-        by_name: dict[str, int] = {}
-        pending = [list(names)]
+        given = next(iter(self.outputs.values()), {})
+        by_name = {
+            name: leaves[0].data.size * _WIDEST
+            for name, leaves in given.items()
+            if len(leaves) == 1 and not leaves[0].label
+        }
+        pending = [[name for name in names if name not in by_name]]
         while pending:
             part = pending.pop()
             if not part:
@@ -225,8 +242,8 @@ class ValueStream:
         Raises:
             RunError: The model does not run when it is asked for them.
         """
-        if not names:
-            yield from ((case, {}) for case in feeds)
+        if all(self.outputs.get(case, {}).keys() >= {*names} for case in feeds):
+            yield from ((case, {n: self.outputs[case][n] for n in names}) for case in feeds)
             return
         runner = _opened_for(self.source, model_of(self.source), names)
         yield from zip(feeds, runner.run_each([*feeds.values()]), strict=True)
@@ -558,7 +575,7 @@ class DivergenceSearch:
         """
         sources, wiring = (self.fed.source, self.candidate), self.wirings[0]
         ours, theirs = (ValueStream(each, self.specimen.feeds, cap) for each in sources)
-        aligned, _ = align(self.wirings, sources)
+        aligned = align(self.wirings, models_of(self.wirings, sources))
         pairs = [aligned[name] for name in wiring.makers if name in aligned]
         partners = {pair.original: pair.candidate for pair in pairs}
         comparisons = {}

@@ -180,30 +180,25 @@ class _Places(CutModels):
     def __init__(
         self, reference: Reference, candidate: ModelSource, judge: Judge, cases: Sequence[int]
     ) -> None:
-        super().__init__(reference.source, candidate, reference.feeds[cases[0]])
+        of_rule = judge.settings.of_rule is not None
+        inputs = reference.feeds[cases[0]]
+        super().__init__(reference.source, candidate, inputs, is_whole=of_rule)
         assume(self.models[0], judge.settings.request.sums)
         self.feeds = {case: {**self.defaults, **reference.feeds[case]} for case in cases}
         self._given = len(self.feeds)
         self._sized: set[object] = set()  # the forms of places that were fed with other sizes
         self._judge = judge
-        if judge.settings.of_rule is not None:
-            self._as_one_place(judge.settings.request.ranges)
-        self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
+        for name, ends in judge.settings.request.ranges.items() if of_rule else ():
+            for ranges in self.ranges:
+                ranges.limit(name, Interval(*ends))
+        known = {case: reference.outputs[case] for case in cases}
+        self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD, known)
         self.sizes: dict[str, int] = {}
         self.experiment = Experiment(self)
         self.judgement = Judgement(self, self.experiment, judge)
         self.records = self.judgement.records
         self.left = _MOST_DRAWN
         self.left_to_search = _MOST_SEARCHED
-
-    def _as_one_place(self, limits: Mapping[str, tuple[float, float]]) -> None:
-        """Give up all cuts: a rule's graph is one place, whose inputs lie within limits."""
-        for pair in self.pairs():
-            if pair.candidate not in self.theirs.outputs:
-                del self.cuts[self.partners.pop(pair.original).candidate]
-        for name, ends in limits.items():
-            for ranges in self.ranges:
-                ranges.limit(name, Interval(*ends))
 
     def judge(self) -> LocalJudgement:
         """Judge all places that are not the same node for node."""
