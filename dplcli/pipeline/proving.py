@@ -545,6 +545,8 @@ class _Attempts:
         tried: What the graphs had.
         refused: The parts of which a graph was refused by the conditions.
         notes: Where results differ in what nobody may rely on.
+        known: The graphs so far, and whether each was compared. One that is drawn again counts
+            again, but is fed the same: to try it again would show nothing more.
     """
 
     rule: AnyRule
@@ -555,6 +557,7 @@ class _Attempts:
     tried: Exercised = field(default_factory=Exercised)
     refused: set[str] = field(default_factory=set)
     notes: dict[str, None] = field(default_factory=dict)
+    known: dict[object, bool] = field(default_factory=dict)
 
     @cached_property
     def is_of_integers(self) -> bool:
@@ -579,13 +582,17 @@ class _Attempts:
         """Return for which numbers it may be wrong there: NaN has no place in an order."""
         return self.excused | (frozenset[Exempt]({"nan"}) if _orders(graph) else frozenset())
 
-    def on(self, made: _Made) -> str:
+    def on(self, made: _Made) -> str:  # noqa: PLR0911  # a way out for each thing that ends it
         """Try the rule on a graph; return what is wrong, or ""."""
         model = model_of(made.graph, made.opset)
         if model is None or any(map(_overreaches, model.graph)) or _lacks_scale(made.graph):
             return ""
         declared = [value.known_type() for value in model.graph.outputs]
         before = to_proto(model).SerializeToString()
+        key = before, made.ways, made.is_varied
+        if key in self.known:
+            self.applied += self.known[key]
+            return ""
         made = made._replace(ways=self._matched_ways(model, made.ways))
         is_random = any(map(draws_random, model.graph))
         try:
@@ -602,7 +609,10 @@ class _Attempts:
             is_lost = not any(map(draws_random, model.graph))
             lost = "the graph draws random numbers, and the result does not"
             return lost if is_lost else self._objected("both draw random numbers")
-        return self._tried(made, before, model, declared)
+        applied = self.applied
+        wrong = self._tried(made, before, model, declared)
+        self.known[key] = self.applied > applied
+        return wrong
 
     def _tried(
         self, made: _Made, before: bytes, model: Model, declared: Sequence[TensorType | None]

@@ -7,6 +7,7 @@ their nodes did is noted (:mod:`dplcli.verify.coverage`).
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -92,13 +93,11 @@ class _Ran:
     """One run of places of one model.
 
     Attributes:
-        model: The model that ran.
         feeding: What was fed, by the original's names.
         feeds: The same, by the names in this model.
         outputs: What it gave.
     """
 
-    model: ModelProto
     feeding: Feeding
     feeds: Mapping[str, Feed]
     outputs: Outputs
@@ -218,10 +217,9 @@ class Experiment:
             given |= zip(group, found, strict=True)
             if precision or some[0].taken:
                 continue
-            model = model_of(source)
-            for feeding, fed, outputs in zip(some, group.values(), found, strict=True):
-                if not isinstance(outputs, RunError):
-                    self._watch(side, places, _Ran(model, feeding, fed, outputs))
+            every = zip(some, group.values(), found, strict=True)
+            ran = [_Ran(*each) for each in every if not isinstance(each[2], RunError)]
+            self._watch(side, places, model_of(source), ran)
         return [given[number] for number in range(len(feedings))]
 
     def cut_out(  # noqa: PLR0913  # what is cut out, and how
@@ -266,38 +264,47 @@ class Experiment:
             show_inner(model)
         return alone(side.source, model, "place"), feeds
 
-    def _watch(self, side: CutSide, places: Sequence[Place], ran: _Ran) -> None:
-        """Note what the nodes of places did in one run, unless all that they may do was seen."""
-        places = [
-            place
-            for place in places
-            if place.branches or self.coverage[place.pair.candidate].is_open(side.place)
-        ]
-        if not places:
-            return
-        for place in places:
-            self.coverage[place.pair.candidate].runs[side.place] += 1
-        if _has_half(ran.model):  # to ask for inner values rounds them: run it again
-            source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
-            try:
-                outputs = Runner(source, REFERENCE_LEVEL).run(ran.feeds)
-            except RunError:
+    def _watch(
+        self, side: CutSide, every: Sequence[Place], model: ModelProto, runs: Sequence[_Ran]
+    ) -> None:
+        """Note what the nodes of places did in some runs, until all that they may do was seen."""
+        is_half, known = _has_half(model), self._known(side)
+        for ran in runs:
+            places = [
+                place
+                for place in every
+                if place.branches or self.coverage[place.pair.candidate].is_open(side.place)
+            ]
+            if not places:
                 return
-            ran = replace(ran, model=model_of(source), outputs=outputs)
+            for place in places:
+                self.coverage[place.pair.candidate].runs[side.place] += 1
+            if not is_half:
+                self._note(side, places, model, ran, known)
+                continue
+            # To ask for inner values rounds them: run it again.
+            source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
+            with suppress(RunError):
+                again = replace(ran, outputs=Runner(source, REFERENCE_LEVEL).run(ran.feeds))
+                self._note(side, places, model_of(source), again, known)
+
+    def _note(
+        self, side: CutSide, places: Sequence[Place], model: ModelProto, ran: _Ran, known: Known
+    ) -> None:
+        """Note what the nodes of places did in one run of a model."""
         arrays = ran.arrays()
         owners: dict[int, list[Place]] = defaultdict(list)
         for place in places:
             for row in place.parts[side.place].nodes:
                 owners[row].append(place)
-        known = self._known(side)
-        for call in calls_of(ran.model, arrays, partial(self.table, side)):
+        for call in calls_of(model, arrays, partial(self.table, side)):
             self._note_axis(side, call)
             maker = side.wiring.makers.get(name_of(call.node))
             for place in owners[maker] if maker is not None else ():
                 self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
         is_small = sum(array.nbytes for array in arrays.values()) <= _WATCHED_BYTES
         if len(places) == 1 and places[0].branches and is_small:
-            self._watch_bodies(side, self.coverage[places[0].pair.candidate], ran)
+            self._watch_bodies(side, self.coverage[places[0].pair.candidate], model, ran)
 
     def _note_axis(self, side: CutSide, call: Call) -> None:
         """Note how long the axis is in which a node says where an element stands."""
@@ -322,9 +329,11 @@ class Experiment:
             self._tables[known] = np.memmap(path, dtype, "r", begin, tuple(tensor.dims))
         return self._tables[known]
 
-    def _watch_bodies(self, side: CutSide, covered: PlaceCoverage, ran: _Ran) -> None:
+    def _watch_bodies(
+        self, side: CutSide, covered: PlaceCoverage, watched: ModelProto, ran: _Ran
+    ) -> None:
         model = onnx.ModelProto()
-        model.CopyFrom(ran.model)
+        model.CopyFrom(watched)
         known, is_size = self._known(side), self._models.ranges[side.place].is_size
         settled = settled_in_bodies(model, lambda name: is_size(name.removeprefix(made_name(""))))
         inner = Known(is_settled=settled.__contains__)

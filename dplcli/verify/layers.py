@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
@@ -165,7 +165,9 @@ def _element_type(array: Array) -> int:
 # Values inside a model, a few at a time: all of them may not fit into memory.
 
 
-_WIDEST = 8
+WIDEST = 8
+"""How many bytes an element takes at most."""
+
 _PREFIX = "dpl/elements of/"
 _INT64 = onnx.TensorProto.INT64
 
@@ -178,23 +180,16 @@ class ValueStream:
         source: The model.
         feeds: What it is fed.
         cap: How many bytes of values to hold at once; one value may need more.
-        outputs: What it is known to give, per case; of *feeds*, the first.
     """
 
     source: ModelSource
     feeds: Mapping[str, Feed]
     cap: int
-    outputs: Mapping[int, Outputs] = field(default_factory=dict)
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many bytes each tensor takes at most; other values are left out."""
-        given = next(iter(self.outputs.values()), {})
-        by_name = {
-            name: leaves[0].data.size * _WIDEST
-            for name, leaves in given.items()
-            if len(leaves) == 1 and not leaves[0].label
-        }
-        pending = [[name for name in names if name not in by_name]]
+        by_name: dict[str, int] = {}
+        pending = [list(names)]
         while pending:
             part = pending.pop()
             if not part:
@@ -207,7 +202,7 @@ class ValueStream:
                     model.graph.node.add(op_type="Size", input=[name], output=[count], name=count)
                     model.graph.output.append(onnx.helper.make_tensor_value_info(count, _INT64, []))
                 values = _opened_for(self.source, model, counts).run(self.feeds)
-                by_name |= {name: int(values[_PREFIX + name][0].data) * _WIDEST for name in part}
+                by_name |= {name: int(values[_PREFIX + name][0].data) * WIDEST for name in part}
             except RunError:
                 middle = len(part) // 2
                 pending += [part[middle:], part[:middle]] if middle else []
@@ -242,8 +237,8 @@ class ValueStream:
         Raises:
             RunError: The model does not run when it is asked for them.
         """
-        if all(self.outputs.get(case, {}).keys() >= {*names} for case in feeds):
-            yield from ((case, {n: self.outputs[case][n] for n in names}) for case in feeds)
+        if not names:
+            yield from ((case, {}) for case in feeds)
             return
         runner = _opened_for(self.source, model_of(self.source), names)
         yield from zip(feeds, runner.run_each([*feeds.values()]), strict=True)

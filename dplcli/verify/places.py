@@ -63,7 +63,7 @@ from dplcli.verify.judgement import (
     is_same,
     off_by,
 )
-from dplcli.verify.layers import Pair, ValueStream, value_of
+from dplcli.verify.layers import WIDEST, Pair, ValueStream, value_of
 from dplcli.verify.model import bytes_of
 from dplcli.verify.ranges import Interval
 from dplcli.verify.run import Runner
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from dplcli.verify.coverage import PlaceCoverage
     from dplcli.verify.draw_specs import DrawSpec
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.values import Feed, ModelSource
+    from dplcli.verify.values import Feed, ModelSource, Outputs
 
 _HELD = 1 << 29
 """How many bytes of the original's values are held at once; one place may need more."""
@@ -191,9 +191,13 @@ class _Places(CutModels):
         for name, ends in judge.settings.request.ranges.items() if of_rule else ():
             for ranges in self.ranges:
                 ranges.limit(name, Interval(*ends))
-        known = {case: reference.outputs[case] for case in cases}
-        self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD, known)
-        self.sizes: dict[str, int] = {}
+        self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
+        self._returned = reference.outputs
+        self.sizes = {
+            name: leaves[0].data.size * WIDEST
+            for name, leaves in reference.outputs[cases[0]].items()
+            if len(leaves) == 1 and not leaves[0].label
+        }
         self.experiment = Experiment(self)
         self.judgement = Judgement(self, self.experiment, judge)
         self.records = self.judgement.records
@@ -499,7 +503,11 @@ class _Places(CutModels):
     def _failed_of(self, group: Sequence[Place], cases: Sequence[int]) -> dict[Pair, Failure]:
         """Return the pairs of a group whose places give something else in some cases."""
         names = [*dict.fromkeys(name for place in group for name in self._captured(place))]
-        runs = self.stream.runs(names, {case: self.feeds[case] for case in cases})
+        runs: Iterable[tuple[int, Outputs]] = self.stream.runs(
+            names, {case: self.feeds[case] for case in cases}
+        )
+        if all(self._returned.get(case, {}).keys() >= {*names} for case in cases):
+            runs = ((case, self._returned.get(case, {})) for case in cases)
         feedings = []
         for number, (case, outputs) in enumerate(runs):
             fed, is_drawn = {**_fed_as(outputs), **self.feeds[case]}, number >= self._given
