@@ -195,7 +195,7 @@ class Experiment:
             try:
                 feeds = self.fed(side, places, feeding)
             except RunError as error:
-                given[number] = error
+                given[number] = RunError(str(error))
                 continue
             arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
             groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds

@@ -663,7 +663,7 @@ def open_original(
         try:
             return attempt, create(attempt)
         except RunError as error:
-            problem = error
+            problem = RunError(str(error))  # what was raised holds on to the session
     raise VerificationError(f"onnxruntime does not run the original model: {problem}") from problem
 
 
@@ -763,7 +763,7 @@ class _Remote:
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         (outputs,) = self._tried([feeds])
         if isinstance(outputs, RunError):
-            raise outputs
+            raise RunError(str(outputs))  # who holds what it raises holds on to the session
         return outputs
 
     def try_each(self, feeds: Sequence[Mapping[str, Feed]]) -> list[Outputs | RunError]:
