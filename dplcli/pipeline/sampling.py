@@ -471,7 +471,9 @@ class Sampler(Drawing):
         if not isinstance(alike, int) or alike >= len(shape):
             raise DeadEndError
         depth = int(self.random.integers(1, len(shape) - alike + 1))
-        form = (*shape[:alike], min(2, shape[alike]))
+        form = shape[:alike]
+        if not alike or self.dares(HALF):  # else one place for each of the batch
+            form = (*form, min(2, shape[alike]))
         places = [self.random.integers(0, size, form) for size in shape[alike : alike + depth]]
         if not self._repeats(args, attributes):
             places[0] = np.broadcast_to(self.random.permutation(shape[alike])[: form[-1]], form)
