@@ -218,7 +218,11 @@ class Experiment:
             if precision or some[0].taken:
                 continue
             every = zip(some, group.values(), found, strict=True)
-            ran = [_Ran(*each) for each in every if not isinstance(each[2], RunError)]
+            ran = [
+                _Ran(feeding, fed, outputs)
+                for feeding, fed, outputs in every
+                if not isinstance(outputs, RunError)
+            ]
             self._watch(side, places, model_of(source), ran)
         return [given[number] for number in range(len(feedings))]
 
