@@ -13,9 +13,10 @@ import re
 import time
 import zlib
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -46,14 +47,13 @@ from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.drawing import OF_IMAGES, DeadEndError, label_of
+from dplcli.pipeline.drawing import HALF, OF_IMAGES, DeadEndError, label_of
 from dplcli.pipeline.sampling import (
     IN_BLOCKS,
     RUN_LIMIT,
     SWITCHES,
     Sampler,
     model_of,
-    plain_graphs,
 )
 from dplcli.pipeline.varying import changed_at_random, instance_of, simpler
 from dplcli.pipeline.verifying import compare
@@ -81,6 +81,9 @@ DEFAULT_TRIALS: int = TrialSettings.options["trials"].default
 
 _OWN_MOST = 100
 _MOST_RUNS = 6
+_MOST_PLAIN = 32
+"""How many graphs are drawn where one is wanted, and how many of them are run."""
+
 _HOPELESS, _HOPELESS_AT_FIRST = 120, 600
 """After how many graphs in vain a source is given up: once the rule has applied, and before."""
 
@@ -178,12 +181,15 @@ class Trier:
     def _outlined(self, rule: PatternRule) -> list[Trial]:
         """Try *rule* on one graph for each variant of its pattern: outlining only moves nodes."""
         trials: list[Trial] = []
-        try:
-            for number, graphs in enumerate(self._plain_graphs(rule), start=1):
-                trials.append(_trial_of(rule, f"variant {number}", graphs))
-        except NoInstanceError:
-            pass
-        return [trial for trial in trials if trial.verdict != "not tried"]
+        for number, fitting in enumerate(self._fitting(rule), start=1):
+            attempts = _Attempts(rule, self.seed)
+            tried = (attempts.on(made) for made, _ in itertools.islice(fitting, _MOST_RUNS))
+            wrong = next((said for said in tried if said or attempts.applied), "")
+            if wrong or attempts.applied:
+                verdict: Literal["failed", "passed"] = "failed" if wrong else "passed"
+                place = f"variant {number}"
+                trials.append(Trial(rule, "made up", place, verdict, wrong, graphs=1))
+        return trials
 
     # -- rewrites ------------------------------------------------------------------------------
 
@@ -294,22 +300,24 @@ class Trier:
 
     def models(self, rule: AnyRule) -> Iterator[Model]:
         """Make up one model for each variant of the pattern of *rule*, if the rule matches it."""
-        if rule.is_nodewise:
-            return
-        try:
-            for graphs in self._plain_graphs(rule):
-                yield from (model for _, model in itertools.islice(_fitting(rule, graphs), 1))
-        except NoInstanceError:
-            return
+        for fitting in self._fitting(rule):
+            yield from (model for _, model in itertools.islice(fitting, 1))
 
-    def _plain_graphs(self, rule: AnyRule) -> Iterator[Iterator[Instance]]:
-        return plain_graphs(rule, self.schemas, _usual_opset(rule))
+    def _fitting(self, rule: AnyRule) -> Iterator[Iterator[tuple[_Made, Model]]]:
+        """Yield for each variant of the pattern graphs that *rule* matches: plain ones first.
 
-
-def _usual_opset(rule: AnyRule) -> int:
-    """Return the opset nearest to the usual one at which *rule* applies."""
-    first, last = rule.opsets
-    return max(first or 0, min(last or DEFAULT_OPSET, DEFAULT_OPSET))
+        They are always the same, of the opset nearest to the usual one at which the rule applies.
+        """
+        first, last = rule.opsets
+        opset = max(first or 0, min(last or DEFAULT_OPSET, DEFAULT_OPSET))
+        with suppress(NoInstanceError):
+            for sketch, outputs in () if rule.is_nodewise else sketches(rule, self.schemas):
+                random = np.random.default_rng(0)
+                draw = _sampled(Sampler(sketch, rule, self.schemas, opset, random), outputs)
+                steps = (number / _MOST_PLAIN - HALF for number in range(_MOST_PLAIN))
+                drawn = (draw(max(0.0, step), opset) for step in steps)
+                models = ((made, model_of(made.graph, opset)) for made in drawn if made)
+                yield ((made, model) for made, model in models if model and _takes(rule, model))
 
 
 def unknown_operator(known: Collection[str], after: Model, schemas: SchemaLibrary) -> str:
@@ -319,36 +327,6 @@ def unknown_operator(known: Collection[str], after: Model, schemas: SchemaLibrar
         if not is_known and node.op_type not in schemas.op_types(node.domain):
             return f"onnxruntime has no {node.qualified_op}"
     return ""
-
-
-def _trial_of(rule: AnyRule, place: str, graphs: Iterator[Instance]) -> Trial:
-    """Try *rule* on the first graph that onnxruntime runs."""
-    reason = "no graph was found that all conditions fit"
-    for graph, after in itertools.islice(_fitting(rule, graphs), _MOST_RUNS):
-        before = model_of(graph, _usual_opset(rule))
-        if before is None:
-            continue
-        try:
-            changed, why_not = _apply(rule, after)
-            wrong = f"the rule does not apply to a graph made up for it{why_not}"
-            if changed:
-                wrong = _difference(before, after)
-        except VerificationError as error:
-            reason = f"onnxruntime runs none of the graphs made up: {error.message}"
-            continue
-        except DplError as error:
-            wrong = error.message
-        return Trial(rule, "made up", place, "failed" if wrong else "passed", wrong, graphs=1)
-    return Trial(rule, "made up", place, "not tried", reason)
-
-
-def _fitting(rule: AnyRule, graphs: Iterator[Instance]) -> Iterator[tuple[Instance, Model]]:
-    """Yield the graphs that *rule* matches, each with its model."""
-    opset = _usual_opset(rule)
-    for graph in graphs:
-        model = model_of(graph, opset)
-        if model is not None and _takes(rule, model):
-            yield graph, model
 
 
 def _takes(rule: AnyRule, model: Model) -> bool:
@@ -544,6 +522,8 @@ class _Attempts:
         tried: What the graphs had.
         refused: The parts of which a graph was refused by the conditions.
         notes: Where results differ in what nobody may rely on.
+        known: The graphs so far, and whether each was compared. One that is drawn again counts
+            again, but is fed the same: to try it again would show nothing more.
     """
 
     rule: AnyRule
@@ -554,6 +534,7 @@ class _Attempts:
     tried: Exercised = field(default_factory=Exercised)
     refused: set[str] = field(default_factory=set)
     notes: dict[str, None] = field(default_factory=dict)
+    known: dict[object, bool] = field(default_factory=dict)
 
     @cached_property
     def is_of_integers(self) -> bool:
@@ -578,13 +559,17 @@ class _Attempts:
         """Return for which numbers it may be wrong there: NaN has no place in an order."""
         return self.excused | (frozenset[Exempt]({"nan"}) if _orders(graph) else frozenset())
 
-    def on(self, made: _Made) -> str:
+    def on(self, made: _Made) -> str:  # noqa: PLR0911  # a way out for each thing that ends it
         """Try the rule on a graph; return what is wrong, or ""."""
         model = model_of(made.graph, made.opset)
         if model is None or any(map(_overreaches, model.graph)) or _lacks_scale(made.graph):
             return ""
         declared = [value.known_type() for value in model.graph.outputs]
         before = to_proto(model).SerializeToString()
+        key = before, made.ways, made.is_varied
+        if key in self.known:
+            self.applied += self.known[key]
+            return ""
         made = made._replace(ways=self._matched_ways(model, made.ways))
         is_random = any(map(draws_random, model.graph))
         try:
@@ -601,7 +586,10 @@ class _Attempts:
             is_lost = not any(map(draws_random, model.graph))
             lost = "the graph draws random numbers, and the result does not"
             return lost if is_lost else self._objected("both draw random numbers")
-        return self._tried(made, before, model, declared)
+        applied = self.applied
+        wrong = self._tried(made, before, model, declared)
+        self.known[key] = self.applied > applied
+        return wrong
 
     def _tried(
         self, made: _Made, before: bytes, model: Model, declared: Sequence[TensorType | None]

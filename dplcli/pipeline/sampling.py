@@ -7,14 +7,13 @@ things. Most of what is drawn is valid; the rest is thrown away by whoever asks 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.catalog.sketch import Instance, InstanceNode, sketches
+from dplcli.catalog.sketch import Instance, InstanceNode
 from dplcli.errors import VerificationError
 from dplcli.ir import operators
 from dplcli.ir.types import DTYPE_CODES
@@ -37,11 +36,10 @@ from dplcli.verify.check import Execution
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dplcli.dpl.pattern import AttributeValue
-    from dplcli.dpl.rule import Rule
-    from dplcli.ir import Model, OpSchema, SchemaLibrary
+    from dplcli.ir import Model, OpSchema
     from dplcli.pipeline.drawing import Array, Attributes, Shape
 
 
@@ -102,8 +100,6 @@ _IMAGE_OF_BLOCKS = [1, 36, 12, 6]
 
 _IMAGE_RANKS = (4, 4, 4, 3, 5)
 _MOST_OUTPUTS = 8
-_MOST_PLAIN = 32
-"""How many graphs are drawn where one is wanted."""
 
 
 class Sampler(Drawing):
@@ -475,7 +471,9 @@ class Sampler(Drawing):
         if not isinstance(alike, int) or alike >= len(shape):
             raise DeadEndError
         depth = int(self.random.integers(1, len(shape) - alike + 1))
-        form = (*shape[:alike], min(2, shape[alike]))
+        form = shape[:alike]
+        if not alike or self.dares(HALF):  # else one place for each of the batch
+            form = (*form, min(2, shape[alike]))
         places = [self.random.integers(0, size, form) for size in shape[alike : alike + depth]]
         if not self._repeats(args, attributes):
             places[0] = np.broadcast_to(self.random.permutation(shape[alike])[: form[-1]], form)
@@ -552,23 +550,6 @@ def run_once(content: bytes, feeds: Mapping[str, Array]) -> dict[str, Array]:
 def model_of(graph: Instance, opset: int) -> Model | None:
     """Make a model of a made-up graph; None if operators and shapes do not fit together."""
     return build_model(graph, opset, run_once)
-
-
-def plain_graphs(rule: Rule, schemas: SchemaLibrary, opset: int) -> Iterator[Iterator[Instance]]:
-    """Yield for each variant of a rule's pattern graphs of it: plain ones first, always the same.
-
-    Raises:
-        NoInstanceError: The pattern has a part for which nothing can be made up.
-    """
-    for sketch, outputs in sketches(rule, schemas):
-        yield _drawn(Sampler(sketch, rule, schemas, opset, np.random.default_rng(0)), outputs)
-
-
-def _drawn(sampler: Sampler, outputs: Sequence[str]) -> Iterator[Instance]:
-    for number in range(_MOST_PLAIN):
-        sampler.daring = max(0.0, number / _MOST_PLAIN - HALF)
-        with suppress(DeadEndError):
-            yield sampler.draw(outputs)
 
 
 _EQUATIONS = {

@@ -17,7 +17,7 @@ from dplcli.analysis.extract import Wiring
 from dplcli.errors import VerificationError
 from dplcli.keys import keys
 from dplcli.verify.inputs import check_saving, fed_reference
-from dplcli.verify.layers import ValueStream, align, chunks_of_both
+from dplcli.verify.layers import ValueStream, align, chunks_of_both, models_of
 from dplcli.verify.model import input_differences, model_of, read_model
 from dplcli.verify.run import Runner, check_setup
 from dplcli.verify.values import ModelSource, RunError
@@ -269,6 +269,7 @@ def _inside(
 ) -> Iterator[NamedAccuracy]:
     """Measure every float that both models compute: those of one name, and those alike."""
     other = Wiring(model_of(sources[1]))
+    wirings = wiring, other
     pairs = {
         name: name
         for name, row in wiring.makers.items()
@@ -276,7 +277,7 @@ def _inside(
         and wiring.nodes[row].op_type == other.nodes[other.makers[name]].op_type
     }
     taken = set(pairs.values())
-    for name, pair in align((wiring, other), sources)[0].items():
+    for name, pair in align(wirings, models_of(wirings, sources)).items():
         if name not in pairs and pair.candidate not in taken:
             pairs[name] = pair.candidate
     pairs = {name: _as_read(other, partner) for name, partner in pairs.items()}

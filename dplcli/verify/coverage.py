@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from dplcli.analysis.extract import made_name
-from dplcli.ir.operators import CONTROL_FLOW
+from dplcli.ir.operators import BROADCASTING, CONTROL_FLOW
 from dplcli.onnx_io.convert import all_scopes
 from dplcli.verify.behaviours import (
     GUARDS,
@@ -385,6 +385,10 @@ def _is_asked(one: Met, ours: int, theirs: int, *, is_inner: bool) -> bool:
 
 def _is_possible(piece: Piece, call: Call, known: Known) -> bool:
     """Tell whether a piece can be reached, as far as is known of what a node reads and gives."""
+    read = zip(call.values, call.stored, strict=False)
+    holds_none = any(is_stored and np.size(value) == 0 for value, is_stored in read)
+    if holds_none and call.node.op_type in BROADCASTING:
+        return False  # whatever else it reads, it gives no element
     names = (*call.node.input, *call.node.output)
     within = [
         _of_type(known.within(name) if name else Interval(), dtype)

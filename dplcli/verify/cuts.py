@@ -18,7 +18,7 @@ from dplcli.onnx_io.convert import all_nodes, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
 from dplcli.shapes.knowledge import Knowledge
 from dplcli.verify.compare import FLOATS, hides_differences
-from dplcli.verify.layers import Pair, align
+from dplcli.verify.layers import Pair, align, models_of, returned
 from dplcli.verify.model import (
     attribute,
     draws_random,
@@ -203,13 +203,19 @@ class CutModels:
         original: The original.
         candidate: The candidate.
         inputs: What the original is fed, in one case.
+        is_whole: Whether only what they return is cut, as of a rule's graph: it is one place.
 
     Raises:
         RunError: Weights cannot be read.
     """
 
     def __init__(
-        self, original: ModelSource, candidate: ModelSource, inputs: Mapping[str, Feed]
+        self,
+        original: ModelSource,
+        candidate: ModelSource,
+        inputs: Mapping[str, Feed],
+        *,
+        is_whole: bool = False,
     ) -> None:
         ours, theirs = _comparable(original, candidate)
         self.defaults = _without_defaults(ours, theirs)
@@ -219,7 +225,9 @@ class CutModels:
         if ours.ByteSize() <= _KEPT_BYTES or model_of(original).functions:  # large files stay files
             source = replace(original, content=ours.SerializeToString())
         self.sides = CutSide(0, source, self.ours), CutSide(1, candidate, self.theirs)
-        aligned, self.models = align((self.ours, self.theirs), (original, candidate))
+        wirings = self.ours, self.theirs
+        self.models = models_of(wirings, (original, candidate))
+        aligned = returned(*wirings) if is_whole else align(wirings, self.models)
         given = {info.name for info in self.theirs.model.graph.input}
         entering = [Pair(name, name, "structure") for name in inputs if name in given]
         pairs = [*entering, *aligned.values()]

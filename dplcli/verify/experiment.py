@@ -7,6 +7,7 @@ their nodes did is noted (:mod:`dplcli.verify.coverage`).
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from onnx import ModelProto
 
@@ -92,13 +93,11 @@ class _Ran:
     """One run of places of one model.
 
     Attributes:
-        source: The model that ran.
         feeding: What was fed, by the original's names.
         feeds: The same, by the names in this model.
         outputs: What it gave.
     """
 
-    source: ModelSource
     feeding: Feeding
     feeds: Mapping[str, Feed]
     outputs: Outputs
@@ -196,34 +195,35 @@ class Experiment:
             try:
                 feeds = self.fed(side, places, feeding)
             except RunError as error:
-                given[number] = error
+                given[number] = RunError(str(error))
                 continue
             arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
             groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
         for group in groups.values():
-            opened: tuple[ModelSource, Callable[[Mapping[str, Feed]], Outputs]] | None = None
-            for number, fed in group.items():
-                feeding = feedings[number]
-                try:
-                    if opened is None:
-                        source, _ = self.cut_out(
-                            side, places, feeding, is_sized=is_sized, shows=not precision
-                        )
-                        opened = (
-                            source,
-                            (
-                                partial(precision.run, source)
-                                if precision
-                                else Runner(source, REFERENCE_LEVEL).run
-                            ),
-                        )
-                    outputs = opened[1](fed)
-                except RunError as error:
-                    given[number] = RunError(str(error))  # the other holds on to the session
-                    continue
-                given[number] = outputs
-                if not precision and not feeding.taken:
-                    self._watch(side, places, _Ran(opened[0], feeding, fed, outputs))
+            some = [feedings[number] for number in group]
+            try:
+                source, _ = self.cut_out(
+                    side, places, some[0], is_sized=is_sized, shows=not precision
+                )
+                found = (
+                    _in_float64(precision, source, [*group.values()])
+                    if precision
+                    else Runner(source, REFERENCE_LEVEL).try_each([*group.values()])
+                )
+            except RunError as error:
+                # the other holds on to the session
+                given |= dict.fromkeys(group, RunError(str(error)))
+                continue
+            given |= zip(group, found, strict=True)
+            if precision or some[0].taken:
+                continue
+            every = zip(some, group.values(), found, strict=True)
+            ran = [
+                _Ran(feeding, fed, outputs)
+                for feeding, fed, outputs in every
+                if not isinstance(outputs, RunError)
+            ]
+            self._watch(side, places, model_of(source), ran)
         return [given[number] for number in range(len(feedings))]
 
     def cut_out(  # noqa: PLR0913  # what is cut out, and how
@@ -268,38 +268,47 @@ class Experiment:
             show_inner(model)
         return alone(side.source, model, "place"), feeds
 
-    def _watch(self, side: CutSide, places: Sequence[Place], ran: _Ran) -> None:
-        """Note what the nodes of places did in one run, unless all that they may do was seen."""
-        places = [
-            place
-            for place in places
-            if place.branches or self.coverage[place.pair.candidate].is_open(side.place)
-        ]
-        if not places:
-            return
-        for place in places:
-            self.coverage[place.pair.candidate].runs[side.place] += 1
-        if _has_half(model_of(ran.source)):  # to ask for inner values rounds them: run it again
-            source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
-            try:
-                outputs = Runner(source, REFERENCE_LEVEL).run(ran.feeds)
-            except RunError:
+    def _watch(
+        self, side: CutSide, every: Sequence[Place], model: ModelProto, runs: Sequence[_Ran]
+    ) -> None:
+        """Note what the nodes of places did in some runs, until all that they may do was seen."""
+        is_half, known = _has_half(model), self._known(side)
+        for ran in runs:
+            places = [
+                place
+                for place in every
+                if place.branches or self.coverage[place.pair.candidate].is_open(side.place)
+            ]
+            if not places:
                 return
-            ran = replace(ran, source=source, outputs=outputs)
+            for place in places:
+                self.coverage[place.pair.candidate].runs[side.place] += 1
+            if not is_half:
+                self._note(side, places, model, ran, known)
+                continue
+            # To ask for inner values rounds them: run it again.
+            source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
+            with suppress(RunError):
+                again = replace(ran, outputs=Runner(source, REFERENCE_LEVEL).run(ran.feeds))
+                self._note(side, places, model_of(source), again, known)
+
+    def _note(
+        self, side: CutSide, places: Sequence[Place], model: ModelProto, ran: _Ran, known: Known
+    ) -> None:
+        """Note what the nodes of places did in one run of a model."""
         arrays = ran.arrays()
         owners: dict[int, list[Place]] = defaultdict(list)
         for place in places:
             for row in place.parts[side.place].nodes:
                 owners[row].append(place)
-        known = self._known(side)
-        for call in calls_of(model_of(ran.source), arrays, partial(self.table, side)):
+        for call in calls_of(model, arrays, partial(self.table, side)):
             self._note_axis(side, call)
             maker = side.wiring.makers.get(name_of(call.node))
             for place in owners[maker] if maker is not None else ():
                 self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
         is_small = sum(array.nbytes for array in arrays.values()) <= _WATCHED_BYTES
         if len(places) == 1 and places[0].branches and is_small:
-            self._watch_bodies(side, self.coverage[places[0].pair.candidate], ran)
+            self._watch_bodies(side, self.coverage[places[0].pair.candidate], model, ran)
 
     def _note_axis(self, side: CutSide, call: Call) -> None:
         """Note how long the axis is in which a node says where an element stands."""
@@ -324,9 +333,11 @@ class Experiment:
             self._tables[known] = np.memmap(path, dtype, "r", begin, tuple(tensor.dims))
         return self._tables[known]
 
-    def _watch_bodies(self, side: CutSide, covered: PlaceCoverage, ran: _Ran) -> None:
+    def _watch_bodies(
+        self, side: CutSide, covered: PlaceCoverage, watched: ModelProto, ran: _Ran
+    ) -> None:
         model = onnx.ModelProto()
-        model.CopyFrom(model_of(ran.source))
+        model.CopyFrom(watched)
         known, is_size = self._known(side), self._models.ranges[side.place].is_size
         settled = settled_in_bodies(model, lambda name: is_size(name.removeprefix(made_name(""))))
         inner = Known(is_settled=settled.__contains__)
@@ -378,6 +389,18 @@ class Experiment:
                 raise RunError(f"the value {name!r} cannot be fed")
             feeds[name] = value
         return feeds
+
+
+def _in_float64(
+    precision: Precision, source: ModelSource, feeds: Sequence[Mapping[str, Feed]]
+) -> list[Outputs | RunError]:
+    given: list[Outputs | RunError] = []
+    for fed in feeds:
+        try:
+            given.append(precision.run(source, fed))
+        except RunError as error:
+            given.append(RunError(str(error)))
+    return given
 
 
 def _has_half(model: ModelProto) -> bool:

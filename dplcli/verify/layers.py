@@ -56,19 +56,22 @@ class Pair:
     how: Literal["structure", "readers", "output"]
 
 
-def align(
+def models_of(
     wirings: tuple[Wiring, Wiring], sources: tuple[ModelSource, ModelSource]
-) -> tuple[dict[str, Pair], list[Model]]:
-    """Pair the values that the nodes of two main graphs make.
-
-    Returns:
-        The pairs by the original's name, each value in one at most; and both models as they were
-        compared.
-    """
-    models = [
+) -> list[Model]:
+    """Return two models as graphs of dpl's own."""
+    return [
         model_from_proto(wiring.model, source.path.parent, source.path.name)
         for wiring, source in zip(wirings, sources, strict=True)
     ]
+
+
+def align(wirings: tuple[Wiring, Wiring], models: Sequence[Model]) -> dict[str, Pair]:
+    """Pair the values that the nodes of two main graphs make.
+
+    Returns:
+        The pairs by the original's name, each value in one at most.
+    """
     pairs: dict[str, Pair] = {}
     taken: set[str] = set()
     for names in corresponding_values(models[0], models[1]):
@@ -78,7 +81,14 @@ def align(
         if is_made and is_used and names[0] not in pairs and names[1] not in taken:
             pairs[names[0]] = Pair(*names)
             taken.add(names[1])
-    return pairs, models
+    return pairs
+
+
+def returned(ours: Wiring, theirs: Wiring) -> dict[str, Pair]:
+    """Pair what nodes of two main graphs make that both return under one name."""
+    names = (name for name in ours.makers if name in theirs.makers)
+    both = ours.outputs & theirs.outputs
+    return {name: Pair(name, name, "output") for name in names if name in both}
 
 
 # What flows through a model: inputs that it accepts, and the values inside it.
@@ -155,7 +165,9 @@ def _element_type(array: Array) -> int:
 # Values inside a model, a few at a time: all of them may not fit into memory.
 
 
-_WIDEST = 8
+WIDEST = 8
+"""How many bytes an element takes at most."""
+
 _PREFIX = "dpl/elements of/"
 _INT64 = onnx.TensorProto.INT64
 
@@ -190,7 +202,7 @@ class ValueStream:
                     model.graph.node.add(op_type="Size", input=[name], output=[count], name=count)
                     model.graph.output.append(onnx.helper.make_tensor_value_info(count, _INT64, []))
                 values = _opened_for(self.source, model, counts).run(self.feeds)
-                by_name |= {name: int(values[_PREFIX + name][0].data) * _WIDEST for name in part}
+                by_name |= {name: int(values[_PREFIX + name][0].data) * WIDEST for name in part}
             except RunError:
                 middle = len(part) // 2
                 pending += [part[middle:], part[:middle]] if middle else []
@@ -558,7 +570,7 @@ class DivergenceSearch:
         """
         sources, wiring = (self.fed.source, self.candidate), self.wirings[0]
         ours, theirs = (ValueStream(each, self.specimen.feeds, cap) for each in sources)
-        aligned, _ = align(self.wirings, sources)
+        aligned = align(self.wirings, models_of(self.wirings, sources))
         pairs = [aligned[name] for name in wiring.makers if name in aligned]
         partners = {pair.original: pair.candidate for pair in pairs}
         comparisons = {}

@@ -63,7 +63,7 @@ from dplcli.verify.judgement import (
     is_same,
     off_by,
 )
-from dplcli.verify.layers import Pair, ValueStream, value_of
+from dplcli.verify.layers import WIDEST, Pair, ValueStream, value_of
 from dplcli.verify.model import bytes_of
 from dplcli.verify.ranges import Interval
 from dplcli.verify.run import Runner
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from dplcli.verify.coverage import PlaceCoverage
     from dplcli.verify.draw_specs import DrawSpec
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.values import Feed, ModelSource
+    from dplcli.verify.values import Feed, ModelSource, Outputs
 
 _HELD = 1 << 29
 """How many bytes of the original's values are held at once; one place may need more."""
@@ -180,30 +180,29 @@ class _Places(CutModels):
     def __init__(
         self, reference: Reference, candidate: ModelSource, judge: Judge, cases: Sequence[int]
     ) -> None:
-        super().__init__(reference.source, candidate, reference.feeds[cases[0]])
+        of_rule = judge.settings.of_rule is not None
+        inputs = reference.feeds[cases[0]]
+        super().__init__(reference.source, candidate, inputs, is_whole=of_rule)
         assume(self.models[0], judge.settings.request.sums)
         self.feeds = {case: {**self.defaults, **reference.feeds[case]} for case in cases}
         self._given = len(self.feeds)
         self._sized: set[object] = set()  # the forms of places that were fed with other sizes
         self._judge = judge
-        if judge.settings.of_rule is not None:
-            self._as_one_place(judge.settings.request.ranges)
+        for name, ends in judge.settings.request.ranges.items() if of_rule else ():
+            for ranges in self.ranges:
+                ranges.limit(name, Interval(*ends))
         self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
-        self.sizes: dict[str, int] = {}
+        self._returned = reference.outputs
+        self.sizes = {
+            name: leaves[0].data.size * WIDEST
+            for name, leaves in reference.outputs[cases[0]].items()
+            if len(leaves) == 1 and not leaves[0].label
+        }
         self.experiment = Experiment(self)
         self.judgement = Judgement(self, self.experiment, judge)
         self.records = self.judgement.records
         self.left = _MOST_DRAWN
         self.left_to_search = _MOST_SEARCHED
-
-    def _as_one_place(self, limits: Mapping[str, tuple[float, float]]) -> None:
-        """Give up all cuts: a rule's graph is one place, whose inputs lie within limits."""
-        for pair in self.pairs():
-            if pair.candidate not in self.theirs.outputs:
-                del self.cuts[self.partners.pop(pair.original).candidate]
-        for name, ends in limits.items():
-            for ranges in self.ranges:
-                ranges.limit(name, Interval(*ends))
 
     def judge(self) -> LocalJudgement:
         """Judge all places that are not the same node for node."""
@@ -504,7 +503,11 @@ class _Places(CutModels):
     def _failed_of(self, group: Sequence[Place], cases: Sequence[int]) -> dict[Pair, Failure]:
         """Return the pairs of a group whose places give something else in some cases."""
         names = [*dict.fromkeys(name for place in group for name in self._captured(place))]
-        runs = self.stream.runs(names, {case: self.feeds[case] for case in cases})
+        runs: Iterable[tuple[int, Outputs]] = self.stream.runs(
+            names, {case: self.feeds[case] for case in cases}
+        )
+        if all(self._returned.get(case, {}).keys() >= {*names} for case in cases):
+            runs = ((case, self._returned.get(case, {})) for case in cases)
         feedings = []
         for number, (case, outputs) in enumerate(runs):
             fed, is_drawn = {**_fed_as(outputs), **self.feeds[case]}, number >= self._given

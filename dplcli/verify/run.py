@@ -38,6 +38,7 @@ from dplcli.verify.values import (
     Runs,
     ShortageError,
     StoppedError,
+    arrays_in,
     is_exotic,
 )
 from dplcli.verify.verdict import PartitionRun
@@ -400,7 +401,8 @@ def _pass_on(said: IO[bytes], shortages: list[bytes]) -> None:
 
 
 def _variables() -> dict[str, str]:
-    return {name: text for name, text in os.environ.items() if name.startswith(_READ_ONCE)}
+    # few values are decoded: this is asked for each session
+    return {name: os.environ[name] for name in os.environ if name.startswith(_READ_ONCE)}
 
 
 class _Pool:
@@ -579,6 +581,27 @@ class Runner:
             return self._engine.run_each(feeds)
         return [self._engine.run(each) for each in feeds]
 
+    def try_each(self, feeds: Sequence[Mapping[str, Feed]]) -> list[Outputs | RunError]:
+        """Return for each of several sets of inputs every output, or why it does not run.
+
+        What is small is sent to a worker together.
+
+        Raises:
+            ShortageError: There was not enough memory.
+            StoppedError: As for :meth:`run`.
+        """
+        if isinstance(self._engine, _Remote):
+            return self._engine.try_each(feeds)
+        given: list[Outputs | RunError] = []
+        for each in feeds:
+            try:
+                given.append(self._engine.run(each))
+            except ShortageError:
+                raise
+            except RunError as error:
+                given.append(RunError(str(error)))  # the other holds on to the session
+        return given
+
     def time(self, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
         """Run so many times in a row, and return the seconds of one run: by the clock, and of CPU.
 
@@ -640,7 +663,7 @@ def open_original(
         try:
             return attempt, create(attempt)
         except RunError as error:
-            problem = error
+            problem = RunError(str(error))  # what was raised holds on to the session
     raise VerificationError(f"onnxruntime does not run the original model: {problem}") from problem
 
 
@@ -738,34 +761,60 @@ class _Remote:
         self._ask(header, arrays, f"creating a session for {self._label}")
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        (outputs,) = self._tried([feeds])
+        if isinstance(outputs, RunError):
+            raise RunError(str(outputs))  # who holds what it raises holds on to the session
+        return outputs
+
+    def try_each(self, feeds: Sequence[Mapping[str, Feed]]) -> list[Outputs | RunError]:
+        together: list[list[Mapping[str, Feed]]] = []
+        room = 0
+        for fed in feeds:
+            size = sum(array.nbytes for feed in fed.values() for array in arrays_in(feed))
+            if not together or size > room:
+                together.append([])
+                room = _SMALL
+            together[-1].append(fed)
+            room -= size
+        return [outputs for some in together for outputs in self._tried(some)]
+
+    def _tried(self, feeds: Sequence[Mapping[str, Feed]]) -> list[Outputs | RunError]:
         answer, given = self._fed("run", feeds)
         self._record = _partition_runs(answer.get("record", ()))
-        return {
-            name: tuple(Leaf(label, dtype, given[place]) for label, dtype, place in leaves)
-            for name, leaves in answer["outputs"]
-        }
+        return [
+            RunError(found)
+            if isinstance(found, str)
+            else {
+                name: tuple(Leaf(label, dtype, given[place]) for label, dtype, place in leaves)
+                for name, leaves in found
+            }
+            for found in answer["outputs"]
+        ]
 
     def record(self) -> list[PartitionRun]:
         return self._record
 
     def time(self, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
-        wall, cpu = self._fed("time", feeds, times=times)[0]["seconds"]
+        wall, cpu = self._fed("time", [feeds], times=times)[0]["seconds"]
         return wall, cpu
 
     def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
-        return [PartitionTime(**item) for item in self._fed("profile", feeds)[0]["profile"]]
+        return [PartitionTime(**item) for item in self._fed("profile", [feeds])[0]["profile"]]
 
-    def _fed(self, do: str, feeds: Mapping[str, Feed], **more: int) -> tuple[Header, list[Array]]:
+    def _fed(
+        self, do: str, feeds: Sequence[Mapping[str, Feed]], **more: int
+    ) -> tuple[Header, list[Array]]:
         arrays: list[Array] = []
-        places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
-        return self._ask({"do": do, "feeds": places, **more}, arrays, f"running {self._label}")
+        places = [{name: _placed(feed, arrays) for name, feed in fed.items()} for fed in feeds]
+        header = {"do": do, "feeds": places, **more}
+        return self._ask(header, arrays, f"running {self._label}", steps=len(feeds))
 
     def _ask(
-        self, header: Header, arrays: Sequence[Array], doing: str
+        self, header: Header, arrays: Sequence[Array], doing: str, *, steps: int = 1
     ) -> tuple[Header, list[Array]]:
-        limit = self._execution.memory_limit
+        limit, each = self._execution.memory_limit, self._execution.timeout
         try:
-            return self._worker.ask(header, arrays, doing, self._execution.timeout)
+            return self._worker.ask(header, arrays, doing, each and each * steps)
         except StoppedError as error:
             if limit is None or not error.how.startswith("crashed"):
                 raise
@@ -889,12 +938,14 @@ def _described(source: ModelSource, arrays: list[Array]) -> Header:
 
 def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
     """Add a feed to *arrays*, and return its places there."""
-    if feed is None:
-        return None
-    values = feed if isinstance(feed, list) else [feed]
-    places = list(range(len(arrays), len(arrays) + len(values)))
-    arrays.extend(values)
-    return places if isinstance(feed, list) else places[0]
+    if isinstance(feed, list):
+        return [_put(array, arrays) for array in feed]
+    return None if feed is None else _put(feed, arrays)
+
+
+def _put(array: Array, arrays: list[Array]) -> int:
+    arrays.append(array)
+    return len(arrays) - 1
 
 
 # The process that runs models for dpl. A crash here is an answer there, and harms nothing else.
@@ -902,8 +953,8 @@ def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
 # It reads messages from a socket, one at a time:
 #
 # - *open* creates a session in place of the last one;
-# - *run* feeds it, *time* does so some times in a row and answers with the seconds, *profile* with
-#   what the library of a target says of each partition;
+# - *run* feeds it one set of inputs after another, *time* one some times in a row and answers with
+#   the seconds, *profile* with what the library of a target says of each partition;
 # - *try* looks for a provider and loads libraries;
 # - *list* answers with the providers;
 # - *close* forgets the session, and has no answer.
@@ -1032,24 +1083,36 @@ def _open(header: Header, arrays: Sequence[Array]) -> Engine:
 
 
 def _run(engine: Engine, header: Header, arrays: Sequence[Array]) -> tuple[Header, list[Array]]:
-    feeds: dict[str, Feed] = {
-        name: [arrays[each] for each in place]
-        if isinstance(place, list)
-        else (None if place is None else arrays[place])
-        for name, place in header["feeds"].items()
-    }
-    if header["do"] == "time":
-        return {"seconds": timed(engine, feeds, header["times"])}, []
-    if header["do"] == "profile":
-        profile = engine.profile(feeds) if isinstance(engine, KernelEngine) else []
-        return {"profile": [asdict(item) for item in profile]}, []
-    outputs = engine.run(feeds)
-    given = [leaf.data for leaves in outputs.values() for leaf in leaves]
-    places = iter(range(len(given)))
-    described = [
-        [name, [[leaf.label, leaf.dtype, next(places)] for leaf in leaves]]
-        for name, leaves in outputs.items()
+    every: list[dict[str, Feed]] = [
+        {
+            name: [arrays[each] for each in place]
+            if isinstance(place, list)
+            else (None if place is None else arrays[place])
+            for name, place in places.items()
+        }
+        for places in header["feeds"]
     ]
+    if header["do"] == "time":
+        return {"seconds": timed(engine, every[0], header["times"])}, []
+    if header["do"] == "profile":
+        profile = engine.profile(every[0]) if isinstance(engine, KernelEngine) else []
+        return {"profile": [asdict(item) for item in profile]}, []
+    given: list[Array] = []
+    described: list[str | list[Any]] = []
+    for feeds in every:
+        try:
+            outputs = engine.run(feeds)
+        except ShortageError:
+            raise
+        except RunError as error:
+            described.append(str(error))
+            continue
+        described.append(
+            [
+                [name, [[leaf.label, leaf.dtype, _put(leaf.data, given)] for leaf in leaves]]
+                for name, leaves in outputs.items()
+            ]
+        )
     answer: Header = {"outputs": described}
     if isinstance(engine, KernelEngine):
         answer["record"] = [asdict(item) for item in engine.record()]

@@ -16,6 +16,7 @@ from dplcli.dpl.rule import Example
 from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.onnx_io.scratch import model_from_text
 from dplcli.passes.select import select_matches
+from dplcli.pipeline import proving, verifying
 from dplcli.pipeline.catalogs import load_catalog_rules
 from dplcli.pipeline.drawing import DeadEndError
 from dplcli.pipeline.operands import FORMS
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import GraphBuilder, RewriteFunction
     from dplcli.dpl.rule import Match
     from dplcli.outcomes import Trial
+    from dplcli.verify import Check, VerificationResult
 
 SCHEMAS = RuntimeSchemas()
 RULES = Path(__file__).parent / "rules"
@@ -123,6 +125,45 @@ def test_tries_every_opset_that_a_rule_claims(tmp_path: Path) -> None:
 
     assert trial.verdict == "passed"
     assert trial.tried[0] == "opsets 12, 18"
+
+
+@pytest.mark.parametrize(
+    ("where", "asked"),
+    [
+        ("all(c.value)", {"Where is true"}),  # of which some have no elements
+        ("c.rank < 6", {"Where is true", "Where is false"}),
+    ],
+)
+def test_a_constant_without_elements_asks_for_nothing(
+    tmp_path: Path, where: str, asked: set[str]
+) -> None:
+    """A condition that is always true is never false, and one of no elements is neither."""
+    lines = ['pattern: "Where(const(c), x, y)"', 'replacement: "Neg(Where(c, Neg(x), Neg(y)))"']
+    lines += ["once: true", f"where: [{where!r}, 'x.dtype == \"float32\"']"]
+    trial = made_up(rule_of(tmp_path, *lines), seed=11)
+
+    assert trial.verdict == "passed"
+    assert {*trial.behaviours} == asked
+
+
+def test_a_graph_that_is_drawn_again_counts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is not compared again: it would be fed the same."""
+    compared: list[bytes] = []
+
+    def compare(
+        original: Path, candidate: Path, settings: Check | None, progress: None
+    ) -> VerificationResult:
+        compared.append(original.read_bytes())
+        return verifying.compare(original, candidate, settings, progress)
+
+    monkeypatch.setattr(proving, "compare", compare)
+    lines = ['pattern: "Not(Not(x))"', 'replacement: "x"', "once: true"]
+    trial = made_up(rule_of(tmp_path, *lines))
+
+    assert (trial.verdict, trial.graphs) == ("passed", FEW)
+    assert len(set(compared)) == len(compared) < FEW
 
 
 def test_a_form_that_no_graph_has_is_not_tried(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import Check, Execution, run
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import ClosedError, Runner, receive, send
@@ -151,6 +152,45 @@ def test_a_worker_gives_what_we_would(save: Save, text: str, feeds: dict[str, Fe
         (leaf.label, leaf.dtype, leaf.data.shape) for leaf in there
     ]
     assert [leaf.data.tolist() for leaf in here] == [leaf.data.tolist() for leaf in there]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_what_is_fed_together_is_answered_one_by_one(
+    save: Save,
+    isolated: bool,  # noqa: FBT001  # from the table
+) -> None:
+    """Small and large, and where one is refused the others run."""
+    path = save("g (float[n] x, float[m] z) => (float[k] y) { y = Add (x, z) }")
+    runner = Runner(ModelSource(path, execution=Execution(isolated=isolated)), "disable")
+    shapes = [(2, 2), (2, 3), (9000, 1), (9000, 9000), (0, 0), (1, 3)]
+    feeds = [{"x": np.ones(a, np.float32), "z": np.ones(b, np.float32)} for a, b in shapes]
+    given = runner.try_each(feeds)
+
+    sizes = [None if isinstance(one, RunError) else one["y"][0].data.size for one in given]
+    assert sizes == [2, None, 9000, 9000, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (bool[2] c, bool[2] x) => (bool[2] y) { y = Where (c, x, x) }",  # no kernel
+        "g (float[n] x) => (float[2, 3] y) <int64[2] s = {2, 3}> { y = Reshape (x, s) }",
+    ],
+)
+def test_the_process_of_what_was_refused_is_free_at_once(save: Save, text: str) -> None:
+    """It does not wait for the garbage collector, which jobs on many graphs suspend."""
+    path = save(text)
+    gc.collect()
+    gc.disable()
+    try:
+        run.end_workers()
+        with suppress(VerificationError):
+            verify_equivalence(path, path)
+        before = run.take_worker()
+        run.give_back(before, reusable=True)
+        assert not run._POOL._busy  # noqa: SLF001
+    finally:
+        gc.enable()
 
 
 @pytest.mark.long

@@ -135,7 +135,8 @@ class Attempts:
             try:
                 found = self.attempt(plan, mood, seeds, given)
             except RunError as error:
-                first_error = first_error or error
+                # what was raised holds on to this frame, and so to the session
+                first_error = first_error or RunError(str(error))
                 said = " ".join(_WANTED.findall(str(error)))
                 wanted += [int(number) for number in re.findall(r"\d+", said)]
                 continue
