@@ -1294,12 +1294,14 @@ def _product(numbers: object) -> float:
     return product
 
 
-def _of_values(functions: Iterable[Callable[..., object]]) -> dict[str, Callable[..., object]]:
-    """Let functions say that they take captured values, if they are given something else."""
+def _of_values(
+    functions: Iterable[Callable[..., object]], names: str
+) -> dict[str, Callable[..., object]]:
+    """Let functions say which captured values they take, if they are given something else."""
     return {
-        each.__name__: _fails(f"{each.__name__} takes a name of the pattern first", AttributeError)(
-            each
-        )
+        each.__name__: _fails(
+            f"{each.__name__} takes {names} of the pattern first", AttributeError
+        )(each)
         for each in functions
     }
 
@@ -1317,7 +1319,8 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "len": _count,
     "abs": abs,
     "prod": _product,
-    **_of_values([*_OF_ONE_VALUE, *_OF_TWO_VALUES]),
+    **_of_values(_OF_ONE_VALUE, "a name"),
+    **_of_values(_OF_TWO_VALUES, "2 names"),
 }
 """Every function an expression may call, but for :data:`VALUE_OR`."""
 
