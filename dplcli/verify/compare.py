@@ -13,6 +13,7 @@ from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir import Node, Shape, Value, operators
+from dplcli.ir.types import DTYPE_CODES
 from dplcli.verify.check import REFERENCE_LEVEL, Check, Override
 from dplcli.verify.model import Dataflow, Waypoint, integer, model_of
 from dplcli.verify.run import Runner
@@ -254,12 +255,35 @@ _NOT_ARITHMETIC = (
 # A fill value is at least this large, and this many times as large as all other numbers.
 _FILL, _APART = 1e4, 2.0**10
 # The largest number of a type is a fill value even where it stands once.
-_EXTREMES = frozenset(
-    {2.0**128 - 2.0**120}  # bfloat16
-    | {float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
-)
+_LARGEST = {name: float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
+_LARGEST["bfloat16"] = 2.0**128 - 2.0**120
+_EXTREMES = frozenset(_LARGEST.values())
 
 FLOATS = frozenset(UNITS)
+
+
+def held_as(dtype: str, feed: Feed) -> Feed:
+    """Return floats as another float type holds them: what is finite stays so.
+
+    Args:
+        dtype: The type, as numpy calls it; for all but floats, nothing is done.
+        feed: The value.
+    """
+
+    def hold(array: Array) -> Array:
+        if array.dtype.name == dtype or not {array.dtype.name, dtype} <= FLOATS:
+            return array
+        most = _LARGEST[dtype]
+        wide = array.astype(np.float64)
+        within = np.where(np.isinf(wide), wide, np.clip(wide, -most, most))
+        return within.astype(onnx.helper.tensor_dtype_to_np_dtype(DTYPE_CODES[dtype]))
+
+    return map_feed(hold, feed)
+
+
+def in_types(feeds: Mapping[str, Feed], types: Mapping[str, str]) -> dict[str, Feed]:
+    """Return what a model is fed that takes some inputs in other float types."""
+    return {n: held_as(types[n], feed) if n in types else feed for n, feed in feeds.items()}
 
 
 @dataclass(frozen=True)
