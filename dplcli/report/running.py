@@ -223,9 +223,9 @@ def _losses(measured: Measured, *, verbose: bool) -> list[Text]:
     best = measured.loss
     if best is None:
         return []
-    lines = [f"Most accuracy is lost at {_place(best)}."]
-    tried = len(measured.tried)
-    if best.gain < _SHOWN_GAIN:
+    tried, is_gain = len(measured.tried), best.gain >= _SHOWN_GAIN
+    lines = [f"{'Most accuracy is lost' if is_gain else 'Most noise is added'} at {_place(best)}."]
+    if not is_gain:
         which = f"None of the {tried} places that add most noise" if tried > 1 else "That"
         lines.append(f"{which} gains anything if it alone is left in float.")
     if verbose and tried > 1:

@@ -101,3 +101,15 @@ def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Operand | Rejection
         inputs += [data, scale, stated or zero]
     axis = attribute_of(node_called(match, "r"), "axis")
     return build.op("QLinearConcat", *inputs, domain=_MICROSOFT, axis=axis)
+
+
+def ort_dequantised_concat(match: Match, build: GraphBuilder) -> Operand | Rejection:
+    """Make a Concat of floats of a QLinearConcat: its inputs come in threes."""
+    scale, zero, *parts = match.root.inputs
+    floats: list[Operand] = []
+    for data, own, stated in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        if own is None or shape_of(own) not in {(), (1,)}:
+            return match.reject("an input has several scales", at=own)
+        floats.append(build.op("DequantizeLinear", data, own, stated))
+    joined = build.op("Concat", *floats, axis=attribute_of(match.root, "axis"))
+    return build.op("QuantizeLinear", joined, scale, zero)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _GRAFT = "dpl/original/"
 """What names of values begin with that come from the original."""
 
+_STEPPED = "_quantized"
+"""What onnxruntime's quantiser adds to the name of a value."""
+
 _CUTTING_OFF = frozenset({"Relu", "Clip"})
 """What steps stand for, too, that do not reach below zero, or beyond a bound."""
 
@@ -73,18 +76,20 @@ class Mixing:
     def __init__(self, original: ModelSource, candidate: ModelSource) -> None:
         self.sources = _plain(original), _plain(candidate)
         self.wirings = Wiring(model_of(self.sources[0])), Wiring(model_of(self.sources[1]))
+        self._stored = [stored_rows(wiring) for wiring in self.wirings]
         aligned, self._models = align(self.wirings, self.sources)
         self.ends = self._as_read({name: pair.candidate for name, pair in aligned.items()})
 
     def _as_read(self, aligned: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Pair what has one name and operator, and what is aligned, as readers get it."""
         ours, theirs = self.wirings
-        stored = [stored_rows(wiring) for wiring in self.wirings]
+        stored = self._stored
+        named = {name: name for name in theirs.makers} | dict(_stepped_names(theirs))
         pairs = {
-            name: name
+            name: named[name]
             for name, row in ours.makers.items()
-            if name in theirs.makers
-            and ours.nodes[row].op_type == theirs.nodes[theirs.makers[name]].op_type
+            if name in named
+            and ours.nodes[row].op_type == theirs.nodes[theirs.makers[named[name]]].op_type
         }
         taken = {*pairs.values()}
         for name, partner in aligned.items():
@@ -122,8 +127,8 @@ class Mixing:
         return "" if known is None else known.dtype or ""
 
     def nodes(self, name: str) -> tuple[Node, ...]:
-        """Return the original's nodes of the place that computes one of its values."""
-        rows = self.wirings[0].between(self.ends, [name])
+        """Return the original's nodes that compute one of its values, but for constants."""
+        rows = self.wirings[0].between(self.ends, [name]) - self._stored[0]
         made = (self.wirings[0].nodes[row].output for row in sorted(rows))
         values = (self._models[0].graph.values[next(filter(None, names))] for names in made)
         return tuple(value.producer for value in values if value.producer is not None)
@@ -295,6 +300,14 @@ def _plain(source: ModelSource) -> ModelSource:
         return replace(source, content=written_out(model).SerializeToString())
     except ONNX_ERRORS:
         return source
+
+
+def _stepped_names(wiring: Wiring) -> Iterator[tuple[str, str]]:
+    """Yield what float values were called before onnxruntime made steps of them, and the values."""
+    for node in wiring.nodes:
+        if node.op_type == "QuantizeLinear" and node.output[0].endswith(_STEPPED):
+            if node.input[0] in wiring.makers:
+                yield node.output[0].removesuffix(_STEPPED), node.input[0]
 
 
 def _dequantised(wiring: Wiring, name: str) -> Iterator[str]:
