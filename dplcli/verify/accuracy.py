@@ -19,11 +19,11 @@ import numpy as np
 
 from dplcli.errors import VerificationError
 from dplcli.keys import keys
-from dplcli.verify.compare import in_types
+from dplcli.verify.compare import Retyped, in_types
 from dplcli.verify.inputs import check_saving, fed_reference
 from dplcli.verify.layers import ValueStream, chunks_of_both, value_of
 from dplcli.verify.mixing import Alone, Mixing
-from dplcli.verify.model import float_differences, input_differences, other_floats, read_model
+from dplcli.verify.model import input_differences, read_model
 from dplcli.verify.run import Runner, check_setup
 from dplcli.verify.values import ModelSource, RunError, StoppedError
 
@@ -262,14 +262,14 @@ def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what 
     common = [name for name in names[0] if name in names[1]]
     if not common:
         raise VerificationError(f"{original.name} and {candidate.name} have no output in common")
-    types = other_floats(*graphs)
-    request = replace(settings.request, exact_in=types)
+    retyped = Retyped.of(*graphs)
+    request = replace(settings.request, exact_in=retyped.inputs)
     reference = fed_reference(original, protos[0], replace(settings, request=request), say)
     (level,) = settings.judged_levels
     pair = _Pair(
         reference,
         ModelSource(candidate, libraries=settings.custom_ops, execution=settings.execution),
-        types,
+        retyped.inputs,
         level,
     )
     runs = []
@@ -286,7 +286,9 @@ def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what 
     )
     alone = [n for own, other in (names, names[::-1]) for n in own if n not in other]
     notes = [f"only one model has the output {name!r}: it is not measured" for name in alone]
-    notes += [f"{each}; what is fed, both hold exactly" for each in float_differences(*graphs)]
+    notes += [*retyped.said]
+    if retyped.inputs:
+        notes.append("what is fed is rounded so that both models hold it exactly")
     inside: tuple[NamedAccuracy, ...] | None = None
     tried: list[Loss] = []
     if layers:

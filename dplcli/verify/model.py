@@ -311,17 +311,22 @@ def input_differences(
     )
 
 
-def float_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
-    """Name the inputs and outputs that are floats of another type in the candidate."""
-    ends = (("input", input_ports), ("output", output_ports))
-    pairs = ((what, _by_name(ports(original), ports(candidate))) for what, ports in ends)
-    return [_other_type(what, *pair) for what, both in pairs for pair in both if _are_floats(*pair)]
+_Floats = dict[str, tuple[str, str]]
 
 
-def other_floats(original: onnx.GraphProto, candidate: onnx.GraphProto) -> dict[str, str]:
-    """Return the inputs that are floats of another type in the candidate, and of which."""
-    pairs = _by_name(input_ports(original), input_ports(candidate))
-    return {one.name: dtype_name(other.dtype) for one, other in pairs if _are_floats(one, other)}
+def other_floats(
+    original: onnx.GraphProto, candidate: onnx.GraphProto
+) -> tuple[_Floats, _Floats]:
+    """Return the inputs and outputs that are floats of two types, with both types."""
+    inputs, outputs = (
+        {
+            port.name: (dtype_name(port.dtype), dtype_name(other.dtype))
+            for port, other in _by_name(ports(original), ports(candidate))
+            if _are_floats(port, other)
+        }
+        for ports in (input_ports, output_ports)
+    )
+    return inputs, outputs
 
 
 def _by_name(ours: Sequence[Port], theirs: Sequence[Port]) -> list[tuple[Port, Port]]:
@@ -333,10 +338,6 @@ def _are_floats(port: Port, other: Port) -> bool:
     """Tell whether two ports hold floats, of two types."""
     is_one_kind = port.kind == other.kind and port.dtype != other.dtype
     return is_one_kind and {port.dtype, other.dtype} <= _FLOATS
-
-
-def _other_type(what: str, port: Port, other: Port) -> str:
-    return f"{what} {port.name!r} is {other.type_name}, not {port.type_name}"
 
 
 def _differences(
@@ -353,7 +354,7 @@ def _differences(
     for port, other in zip(ours, theirs, strict=True):
         is_bridged = "unknown" in {port.kind, other.kind} or (converts and _are_floats(port, other))
         if port.type_name != other.type_name and not is_bridged:
-            differences.append(_other_type(what, port, other))
+            differences.append(f"{what} {port.name!r} is {other.type_name}, not {port.type_name}")
         elif None not in (port.shape, other.shape) and _rank(port) != _rank(other):
             differences.append(f"{what} {port.name!r} has rank {_rank(other)}, not {_rank(port)}")
     return differences

@@ -472,6 +472,8 @@ class VerificationResult:
         regions: What places that differ give by themselves, if that was asked.
         kernels: Where the partitions of the candidate ran, if kernels were asked for.
         memory: What a run takes of the memory, if the models are large or somebody limited it.
+        is_quantised: Whether the candidate computes with numbers in steps, and the original not.
+        retyped: The inputs and outputs that are floats of another type in the candidate, in words.
     """
 
     equivalent: bool
@@ -491,6 +493,8 @@ class VerificationResult:
     regions: LocalJudgement | None = None
     kernels: KernelReport | None = None
     memory: MemoryPlan | None = None
+    is_quantised: bool = False
+    retyped: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Literal["equivalent", "different", "inconclusive"]:
