@@ -449,7 +449,9 @@ def _model(proto: ModelProto, home: Home) -> Model:
         builder = _Builder(proto, home)
         if not builder.lost:
             return builder.model
-        graphs = [graph for graph in (proto.graph, *proto.functions) if sort_nodes(graph, home.label)]
+        graphs = [
+            graph for graph in (proto.graph, *proto.functions) if sort_nodes(graph, home.label)
+        ]
         builder = _Builder(proto, home)
     if builder.lost:
         raise builder.wrong(*builder.lost[0])

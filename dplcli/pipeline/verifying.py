@@ -22,8 +22,6 @@ from dplcli.verify.check import Execution, InputFunction, InputRequest, Override
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from onnx import ModelProto
-
     from dplcli.settings import AccuracySettings, BaseSettings, ComparingSettings
     from dplcli.verify import VerificationResult
 
@@ -236,14 +234,15 @@ def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> Accur
     )
 
 
-def _spelled_out(path: Path) -> ModelProto | None:
+def _spelled_out(path: Path) -> bytes | None:
     """Return a model with floats between steps in the place of operators on quantised tensors.
 
     None if it has no such operators.
     """
     model = load_model(path)
     rules = read_compiled([_SPELLED_OUT], model.codec.schemas, readers=READERS).rewrites
-    return to_proto(model) if any(rewrite_model(model, rules).counts.values()) else None
+    done = any(rewrite_model(model, rules).counts.values())
+    return to_proto(model).SerializeToString() if done else None
 
 
 # What is compared: two models, or results that were saved.

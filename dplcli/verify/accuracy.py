@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from onnx import ModelProto
-
     from dplcli.ir import Node
     from dplcli.verify.check import Check
     from dplcli.verify.inputs import Reference
@@ -73,7 +71,6 @@ class Accuracy(NamedTuple):
     def relative_error(self) -> float:
         """Length of the difference over that of the original's value; as SQNR, but no logarithm."""
         return math.inf if self.lost or self.sqnr is None else 10 ** (-self.sqnr / 20)
-
 
     @property
     def decibels(self) -> float:
@@ -232,7 +229,7 @@ def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what 
     settings: Check,
     *,
     layers: bool = False,
-    spelled_out: ModelProto | None = None,
+    spelled_out: bytes | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Measured:
     """Run two models on the same inputs, and measure how near their values are.
@@ -294,7 +291,7 @@ def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what 
     if layers:
         say("measuring the values inside")
         if spelled_out is not None:
-            source = replace(pair.candidate, content=spelled_out.SerializeToString())
+            source = replace(pair.candidate, content=spelled_out)
             pair = replace(pair, candidate=source)
         mixing = Mixing(*pair.sources)
         inside = tuple(pair.inside(mixing))
@@ -436,8 +433,7 @@ class _Pair:
         if mixing.is_stepped(layer.name):
             sources.append(mixing.with_original(layer.name, stepped=False))
         before, left, *unrounded = (
-            _figures(common, ours, Runner(source, self.level).run_each(feeds))
-            for source in sources
+            _figures(common, ours, Runner(source, self.level).run_each(feeds)) for source in sources
         )
         changes = tuple(
             Change(

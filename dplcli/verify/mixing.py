@@ -1,8 +1,8 @@
 """Two models, cut at the values that both compute, and models that are mixed of their parts.
 
-What lies between cuts is a place. Fed what the original computes, each place shows the noise that it
-adds by itself, all of them in one run. And the candidate with the original's nodes
-in one place shows what is gained if that place is left as it was.
+What lies between cuts is a place. Fed what the original computes, each place shows the noise that
+it adds by itself, all of them in one run. And the candidate with the original's nodes in one place
+shows what is gained if that place is left as it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from onnx import TypeProto
 from dplcli.analysis.extract import Wiring, cut, made_name, subgraphs
 from dplcli.errors import DplError, InvalidModelError
 from dplcli.ir.types import DTYPE_CODES
-from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.convert import all_tensors, load_data
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.onnx_io.opset import imported_standard, raise_opset
@@ -97,9 +96,9 @@ class Mixing:
                 pairs[name] = partner
         ends: dict[str, tuple[str, ...]] = {}
         for name in ours.makers:
-            partner = pairs.get(name)
-            if partner is None or ours.makers[name] in stored[0]:
+            if name not in pairs or ours.makers[name] in stored[0]:
                 continue
+            partner = pairs[name]
             read = [*_dequantised(theirs, partner)]
             end = self._cut_off(name, pairs) if read != [partner] else name
             if theirs.makers[partner] not in stored[1] and self._fit(end, read[0]):
@@ -109,7 +108,7 @@ class Mixing:
     def _cut_off(self, name: str, pairs: Collection[str]) -> str:
         """Return what steps that are made of a value stand for: for a Relu behind it, say."""
         wiring = self.wirings[0]
-        while name not in wiring.outputs and len(rows := wiring.readers.get(name, ())) == 1:
+        while name not in wiring.outputs and len(rows := [*wiring.readers.get(name, ())]) == 1:
             node = wiring.nodes[rows[0]]
             if node.op_type not in _CUTTING_OFF or node.output[0] in pairs:
                 break
@@ -277,18 +276,19 @@ class Mixing:
         """
         models = [wiring.model for wiring in self.wirings]
         versions = [imported_standard(model.opset_import) or 0 for model in models]
-        newest = max(versions)
         for side, version in enumerate(versions):
-            if version in {0, newest}:
-                continue
-            models[side] = copy = onnx.ModelProto()
-            copy.CopyFrom(self.wirings[side].model)
-            graph = self._models[side].graph
-            try:
-                raise_opset(copy, newest, lambda graph=graph: graph)
-            except DplError as error:
-                raise RunError(error.message) from error
+            if 0 < version < max(versions):
+                models[side] = self._raised(side, max(versions))
         return Wiring(models[0]), models[1]
+
+    def _raised(self, side: int, version: int) -> onnx.ModelProto:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.wirings[side].model)
+        try:
+            raise_opset(copy, version, lambda: self._models[side].graph)
+        except DplError as error:
+            raise RunError(error.message) from error
+        return copy
 
 
 def _plain(source: ModelSource) -> ModelSource:
@@ -303,11 +303,11 @@ def _plain(source: ModelSource) -> ModelSource:
 
 
 def _stepped_names(wiring: Wiring) -> Iterator[tuple[str, str]]:
-    """Yield what float values were called before onnxruntime made steps of them, and the values."""
+    """Yield what floats were called before onnxruntime made steps of them, and what they are."""
     for node in wiring.nodes:
-        if node.op_type == "QuantizeLinear" and node.output[0].endswith(_STEPPED):
-            if node.input[0] in wiring.makers:
-                yield node.output[0].removesuffix(_STEPPED), node.input[0]
+        name = node.output[0] if node.op_type == "QuantizeLinear" else ""
+        if name.endswith(_STEPPED) and node.input[0] in wiring.makers:
+            yield name.removesuffix(_STEPPED), node.input[0]
 
 
 def _dequantised(wiring: Wiring, name: str) -> Iterator[str]:

@@ -296,9 +296,7 @@ def signature_differences(
     """
     return [
         *input_differences(original, candidate, converts=converts),
-        *_differences(
-            "output", output_ports(original), output_ports(candidate), converts=converts
-        ),
+        *_differences("output", output_ports(original), output_ports(candidate), converts=converts),
     ]
 
 
@@ -306,17 +304,13 @@ def input_differences(
     original: onnx.GraphProto, candidate: onnx.GraphProto, *, converts: bool = False
 ) -> list[str]:
     """Name the differences of what two models are fed, as :func:`signature_differences` does."""
-    return _differences(
-        "input", input_ports(original), input_ports(candidate), converts=converts
-    )
+    return _differences("input", input_ports(original), input_ports(candidate), converts=converts)
 
 
 _Floats = dict[str, tuple[str, str]]
 
 
-def other_floats(
-    original: onnx.GraphProto, candidate: onnx.GraphProto
-) -> tuple[_Floats, _Floats]:
+def other_floats(original: onnx.GraphProto, candidate: onnx.GraphProto) -> tuple[_Floats, _Floats]:
     """Return the inputs and outputs that are floats of two types, with both types."""
     inputs, outputs = (
         {

@@ -992,12 +992,12 @@ class _Places(CutModels):
         except (RunError, StoppedError):
             return part.end
         made = {name.removeprefix(made_name("")): leaves for name, leaves in outputs.items()}
-        values = {**_fed_as(made), **feeds}
+        values = {**feeds, **_fed_as(made)}
         for row in sorted(part.nodes):
-            if all(_is_finite(values.get(name)) for name in side.wiring.reads[row]):
-                for name in side.wiring.nodes[row].output:
-                    if not _is_finite(_fed_as(made).get(name)):
-                        return name
+            if all(_is_finite(values.get(n)) for n in side.wiring.reads[row]):
+                odd = (n for n in side.wiring.nodes[row].output if not _is_finite(values.get(n)))
+                if name := next(odd, None):
+                    return str(name)
         return part.end
 
     def _is_of_kernels(self, place: Place, feeding: Feeding) -> bool:

@@ -504,6 +504,12 @@ class VerificationResult:
         return "inconclusive" if self.doubts else "equivalent"
 
     @property
+    def is_retyped_alone(self) -> bool:
+        """Whether nothing differs but the types of floats that go in or come out."""
+        is_all = bool(self.retyped) and self.reasons == self.retyped
+        return is_all and all(output.ok for output in self.outputs)
+
+    @property
     def answer(self) -> Literal["equivalent", "different", "inconclusive"]:
         """The verdict; nothing is told by a check that is weaker than was asked for."""
         is_enough = self.verdict != "equivalent" or self.accepted
