@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dplcli.outcomes import AccuracyOutcome, BenchOutcome, KernelsOutcome, RunOutcome
     from dplcli.report.layout import Part
-    from dplcli.verify.accuracy import Change, Loss, Measured, NamedAccuracy
+    from dplcli.verify.accuracy import Loss, Measured, NamedAccuracy, OutputGain
     from dplcli.verify.values import PartitionTime
     from dplcli.verify.verdict import KernelReport
 
@@ -242,7 +242,7 @@ def _place(loss: Loss) -> str:
     return f"{nodes}: {_decibels(loss.sqnr_alone)} alone{left}"
 
 
-def _change(change: Change) -> str:
+def _change(change: OutputGain) -> str:
     after = f"{_decibels(change.left)} at {change.name!r} instead of {_sqnr(change.before)}"
     if change.unrounded is None:
         return after

@@ -122,7 +122,8 @@ def ort_dequantised_pool(match: Match, build: GraphBuilder) -> Operand | Rejecti
     if last is not None and last.value:
         return match.reject("channels come last", at=pool)
     data, scale, zero, made, its_zero = (input_of(pool, slot) for slot in range(5))
-    attributes = {n: each for n, each in pool.attributes.items() if n != "channels_last"}
+    attributes: dict[str, Any] = {**pool.attributes}
+    attributes.pop("channels_last", None)
     floats = build.op("DequantizeLinear", data, scale, zero)
     pooled = build.op(pool.op_type.removeprefix("QLinear"), floats, **attributes)
     return build.op("QuantizeLinear", pooled, made, its_zero)

@@ -99,7 +99,7 @@ class NamedAccuracy:
     sqnr_alone: float | None = None
 
 
-class Change(NamedTuple):
+class OutputGain(NamedTuple):
     """The SQNR of an output, before and after.
 
     Attributes:
@@ -135,7 +135,7 @@ class Loss:
     name: str
     nodes: tuple[Node, ...]
     sqnr_alone: float
-    outputs: tuple[Change, ...]
+    outputs: tuple[OutputGain, ...]
 
     @property
     def gain(self) -> float:
@@ -436,7 +436,7 @@ class _Pair:
             _figures(common, ours, Runner(source, self.level).run_each(feeds)) for source in sources
         )
         changes = tuple(
-            Change(
+            OutputGain(
                 name,
                 before[name].decibels,
                 left[name].decibels,

@@ -46,7 +46,7 @@ _CUTTING_OFF = frozenset({"Relu", "Clip"})
 """What steps stand for, too, that do not reach below zero, or beyond a bound."""
 
 
-class Cutting(NamedTuple):
+class CutPlaces(NamedTuple):
     """Places that run by themselves.
 
     Attributes:
@@ -148,7 +148,9 @@ class Mixing:
         """Return what is fed for a value of a model, in the type that it has there."""
         return held_as(self._dtype(side, name), feed)
 
-    def by_themselves(self, side: int, names: Sequence[str], feeds: Mapping[str, Feed]) -> Cutting:
+    def by_themselves(
+        self, side: int, names: Sequence[str], feeds: Mapping[str, Feed]
+    ) -> CutPlaces:
         """Return the places of *names*, each of which reads what it is fed.
 
         Args:
@@ -163,7 +165,7 @@ class Mixing:
         rows = self.wirings[side].between(self.cuts[side], ends)
         return self._cutting(side, rows, ends, self.cuts[side], feeds)
 
-    def steps(self, names: Iterable[str], feeds: Mapping[str, Feed]) -> Cutting:
+    def steps(self, names: Iterable[str], feeds: Mapping[str, Feed]) -> CutPlaces:
         """Return the steps to which the candidate rounds values for their readers.
 
         Raises:
@@ -182,7 +184,7 @@ class Mixing:
         ends: Sequence[str],
         cuts: Mapping[str, str],
         feeds: Mapping[str, Feed],
-    ) -> Cutting:
+    ) -> CutPlaces:
         reads = {name: cuts.get(name, name) for name in self.wirings[side].entering(rows, cuts)}
         types = {}
         for name, value in reads.items():
@@ -190,7 +192,7 @@ class Mixing:
                 raise RunError(f"{name!r} cannot be fed")
             types[name] = type_of(fed, is_sized=False)
         model = cut(self.wirings[side], rows, types, ends, cuts)
-        return Cutting(alone(self.sources[side], model, "place"), reads)
+        return CutPlaces(alone(self.sources[side], model, "place"), reads)
 
     # The candidate with a place of the original.
 

@@ -260,12 +260,13 @@ def test_one_value_is_not_said_to_be_several(dpl: Dpl, folder: Path) -> None:
 
 QLINEAR = """<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
 g (float[N, 3, 6, 6] x) => (float[N, 4, 1, 1] y)
-<float sx = {0.03}, uint8 zx = {128}, float sw = {0.01}, int8 zw = {0}, int8[4, 3, 1, 1] wq = {WEIGHTS},
+<float sx = {0.03}, uint8 zx = {128}, float sw = {0.01}, int8 zw = {0},
+ int8[4, 3, 1, 1] wq = {WEIGHTS},
  float sc = {0.05}, uint8 zc = {0}, float sg = {0.01}, uint8 zg = {0}>
 { xq = QuantizeLinear (x, sx, zx)
   c_quantized = QLinearConv (xq, sx, zx, wq, sw, zw, sc, zc)
   m_quantized = MaxPool <kernel_shape = [2, 2]> (c_quantized)
-  g_quantized = com.microsoft.QLinearGlobalAveragePool <channels_last = 0> (m_quantized, sc, zc, sg, zg)
+  g_quantized = com.microsoft.QLinearGlobalAveragePool (m_quantized, sc, zc, sg, zg)
   y = DequantizeLinear (g_quantized, sg, zg) }"""
 FLOATING = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[N, 3, 6, 6] x) => (float[N, 4, 1, 1] y)
