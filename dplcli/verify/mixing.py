@@ -12,11 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
+from google.protobuf.message import EncodeError
 from onnx import TypeProto
 
 from dplcli.analysis.extract import Wiring, cut, made_name, subgraphs
 from dplcli.errors import DplError, InvalidModelError
 from dplcli.ir.types import DTYPE_CODES
+from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import all_tensors, load_data
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.onnx_io.opset import imported_standard, raise_opset
@@ -300,7 +302,7 @@ def _plain(source: ModelSource) -> ModelSource:
         return source
     try:
         return replace(source, content=written_out(model).SerializeToString())
-    except ONNX_ERRORS:
+    except (GivenUpError, EncodeError, *ONNX_ERRORS):
         return source
 
 
