@@ -244,6 +244,26 @@ def test_steps_that_are_taken_over_add_no_noise(dpl: Dpl, folder: Path) -> None:
     assert alone["t"] == "inf"
 
 
+@pytest.mark.parametrize("opsets", [(13, 18), (18, 13)])
+def test_models_of_two_opsets_are_put_together(
+    dpl: Dpl, folder: Path, opsets: tuple[int, int]
+) -> None:
+    """The older one is raised: its ReduceMean has the axes in an attribute."""
+
+    def in_opset(opset: int, text: str) -> str:
+        if opset >= 18:
+            text = text.replace("ReduceMean <axes = [1]> (t)", "ReduceMean (t, ax)")
+            text = text.replace("<float[16, 16] wa", "<int64[1] ax = {1}, float[16, 16] wa")
+        return f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}'
+
+    net = THREE.replace("c = Relu (t)", "m = ReduceMean <axes = [1]> (t)  c = Sub (t, m)")
+    ours = in_opset(opsets[0], net)
+    theirs = in_opset(opsets[1], stepped(net, "c", 0.4))
+    record = told(dpl, folder, ours, theirs)
+    assert record["loss"]["name"] == "c"
+    assert record["loss"]["outputs"][0]["unrounded"] == "inf"
+
+
 def test_nothing_is_said_to_be_lost_where_nothing_is(dpl: Dpl, folder: Path) -> None:
     """One model twice."""
     record = told(dpl, folder, THREE, THREE)
