@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -1468,7 +1469,7 @@ class ModelsOutcome:
         return self.verification.accepted
 
 
-@keys("model=labels.0 candidate=labels.1 *=verification layers=inside?", "dpl.verify/1")
+@keys("model=labels.0 candidate=labels.1 *=verification layers=inside? hints?", "dpl.verify/1")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VerifyOutcome(Outcome):
     """Whether two models compute the same.
@@ -1502,6 +1503,17 @@ class VerifyOutcome(Outcome):
     def inside(self) -> Layers | None:
         """The values inside, compared."""
         return None if isinstance(self.layers, str) else self.layers
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What tells more of a candidate that is meant to differ."""
+        result = self.verification
+        if result.verdict == "equivalent" or not (result.is_quantised or result.retyped):
+            return ()
+        what = "quantised" if result.is_quantised else "of another precision"
+        names = shlex.join(self.labels)
+        told = f"dpl accuracy {names} --layers tells how near it is, and where accuracy is lost"
+        return (f"the candidate is {what}, and so it differs by design: {told}",)
 
 
 @keys(

@@ -449,7 +449,9 @@ def _model(proto: ModelProto, home: Home) -> Model:
         builder = _Builder(proto, home)
         if not builder.lost:
             return builder.model
-        graphs = [graph for graph in (proto.graph, *proto.functions) if _sort(graph, home.label)]
+        graphs = [
+            graph for graph in (proto.graph, *proto.functions) if sort_nodes(graph, home.label)
+        ]
         builder = _Builder(proto, home)
     if builder.lost:
         raise builder.wrong(*builder.lost[0])
@@ -462,7 +464,7 @@ def _model(proto: ModelProto, home: Home) -> Model:
     return model
 
 
-def _sort(graph: GraphProto | FunctionProto, label: str) -> bool:
+def sort_nodes(graph: GraphProto | FunctionProto, label: str) -> bool:
     """Bring the nodes of a graph, and those inside them, into topological order; tell if that did.
 
     Raises:
@@ -482,7 +484,7 @@ def _sort(graph: GraphProto | FunctionProto, label: str) -> bool:
         raise InvalidModelError(
             f"{label}: invalid model: {where}node {name!r} lies on or behind a cycle"
         )
-    inner = [_sort(body, label) for node in nodes for _, body in graphs_of(node)]
+    inner = [sort_nodes(body, label) for node in nodes for _, body in graphs_of(node)]
     if order != sorted(order):
         del graph.node[:]
         graph.node.extend([nodes[index] for index in order])

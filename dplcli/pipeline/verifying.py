@@ -7,11 +7,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dplcli.catalog.compiled import read_compiled
 from dplcli.catalog.python import FUNCTION, find_function
 from dplcli.errors import UsageError
 from dplcli.files import resolved
-from dplcli.onnx_io import check_external_data, load_model
+from dplcli.onnx_io import check_external_data, load_model, to_proto
 from dplcli.outcomes import AccuracyOutcome
+from dplcli.passes.rewrite import rewrite as rewrite_model
+from dplcli.pipeline.rules import READERS
 from dplcli.settings import EngineSettings, KernelSettings, several
 from dplcli.verify import Check
 from dplcli.verify.check import Execution, InputFunction, InputRequest, Override, sizes_and_shapes
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 # What settings of a job say about a comparison.
 
+
+_SPELLED_OUT = "qoperator_to_qdq"
+"""The catalogue that writes operators on quantised tensors with floats between steps."""
 
 _MUTANTS = 20
 """How many wrong versions are tried if nothing is said but how many must be refused."""
@@ -213,6 +219,7 @@ def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> Accur
         candidate,
         settings,
         layers=chosen.layers,
+        spelled_out=_spelled_out(candidate) if chosen.layers else None,
         say=chosen.progress or (lambda _phrase: None),
     )
     asked = {
@@ -225,6 +232,17 @@ def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> Accur
         measured=measured,
         bounds={name: least for name, least in asked.items() if least is not None},
     )
+
+
+def _spelled_out(path: Path) -> bytes | None:
+    """Return a model with floats between steps in the place of operators on quantised tensors.
+
+    None if it has no such operators.
+    """
+    model = load_model(path)
+    rules = read_compiled([_SPELLED_OUT], model.codec.schemas, readers=READERS).rewrites
+    done = any(rewrite_model(model, rules).counts.values())
+    return to_proto(model).SerializeToString() if done else None
 
 
 # What is compared: two models, or results that were saved.

@@ -290,7 +290,7 @@ def verification_document(
         note = [tables.note(outcome.layers)] if isinstance(outcome.layers, str) else []
         before = note if inside is None else [tables.layer_table(inside), Text()]
         found = tables.verification_report(result, verbose=verbose, with_outputs=True)
-        return Group(*before, found)
+        return Group(*before, found, *map(tables.hint, outcome.hints))
 
     return Document(
         said=said,

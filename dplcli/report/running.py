@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from dplcli.errors import counted
 from dplcli.report.document import Case, Document, kernel_cases
 from dplcli.report.layout import Group, Text, TextTable
-from dplcli.report.tables import kernel_lines, note, number, verification_report
+from dplcli.report.tables import few, kernel_lines, note, number, verification_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dplcli.outcomes import AccuracyOutcome, BenchOutcome, KernelsOutcome, RunOutcome
     from dplcli.report.layout import Part
-    from dplcli.verify.accuracy import NamedAccuracy
+    from dplcli.verify.accuracy import Loss, Measured, NamedAccuracy, OutputGain
     from dplcli.verify.values import PartitionTime
     from dplcli.verify.verdict import KernelReport
 
@@ -188,10 +188,8 @@ def accuracy_document(outcome: AccuracyOutcome) -> Document:
         parts: list[Part] = [_table(measured.outputs, "Outputs")]
         if measured.layers:
             parts += [Text(), *_inside(measured.layers, None if verbose else _WORST)]
-        if measured.loss is not None:
-            name, op_type, decibels = measured.loss
-            lost = f"{decibels:.3g} dB" if math.isfinite(decibels) else "all"
-            parts.append(Text(f"Most accuracy is lost at {op_type} {name!r}: {lost}."))
+        lines = _losses(measured, verbose=verbose)
+        parts += [Text(), *lines] if lines else []
         return Group(*parts, *map(note, notes), Text(f"{verdict}, on {sets}."))
 
     return Document(
@@ -213,6 +211,52 @@ def accuracy_document(outcome: AccuracyOutcome) -> Document:
     )
 
 
+_MOST_NODES = 4
+"""How many nodes of a place are named."""
+
+_SHOWN_GAIN = 0.05
+"""From how many decibels on a gain shows, as figures are written."""
+
+
+def _losses(measured: Measured, *, verbose: bool) -> list[Text]:
+    """Say where most accuracy is lost, and what was gained by leaving that as it was."""
+    best = measured.loss
+    if best is None:
+        return []
+    tried, is_gain = len(measured.tried), best.gain >= _SHOWN_GAIN
+    lines = [f"{'Most accuracy is lost' if is_gain else 'Most noise is added'} at {_place(best)}."]
+    if not is_gain:
+        which = f"None of the {tried} places that add most noise" if tried > 1 else "That"
+        lines.append(f"{which} gains anything if it alone is left in float.")
+    if verbose and tried > 1:
+        lines += [f"Tried, too: {_place(each)}." for each in measured.tried if each is not best]
+    return [*map(Text, lines)]
+
+
+def _place(loss: Loss) -> str:
+    """Name a place, the noise that it adds, and what is gained if it is left in float."""
+    nodes = few([f"{node.op_type} {node.label!r}" for node in loss.nodes], _MOST_NODES)
+    moved = [each for each in loss.outputs if abs(each.gain) >= _SHOWN_GAIN] or loss.outputs[:1]
+    changes = few([_change(each) for each in moved], _MOST_NODES)
+    left = f"; left in float: {changes}" if changes else ""
+    return f"{nodes}: {_decibels(loss.sqnr_alone)} alone{left}"
+
+
+def _change(change: OutputGain) -> str:
+    after = f"{_decibels(change.left)} at {change.name!r} instead of {_sqnr(change.before)}"
+    if change.unrounded is None:
+        return after
+    return f"{after} ({_decibels(change.unrounded)} if its result is not quantised, either)"
+
+
+def _sqnr(sqnr: float) -> str:
+    return "exact" if sqnr == math.inf else f"{sqnr:.1f}"
+
+
+def _decibels(sqnr: float) -> str:
+    return f"{_sqnr(sqnr)} dB" if math.isfinite(sqnr) else _sqnr(sqnr)
+
+
 def _least(outputs: Sequence[NamedAccuracy]) -> Iterator[tuple[str, str]]:
     """Yield the least of each figure over the outputs."""
     for figure, (title, write) in _FIGURES.items():
@@ -225,13 +269,19 @@ def _least(outputs: Sequence[NamedAccuracy]) -> Iterator[tuple[str, str]]:
 def _inside(layers: Sequence[NamedAccuracy], most: int | None) -> Iterator[Part]:
     """Yield the values inside in order of computation: the *most* least accurate, or all."""
     known = [each for each in layers if each.accuracy.sqnr is not None]
-    least = sorted(known, key=lambda each: each.accuracy.sqnr or 0.0)[:most]
+    least = sorted(known, key=_noise)[:most]
     shown = layers if most is None else [each for each in layers if each in least]
-    told = f"{len(layers):,} values inside"
+    told = f"{counted(len(layers), 'value')} inside"
     if len(shown) < len(layers):
-        told += f"; the {len(shown)} least accurate, in order of computation:"
+        told += f"; the {len(shown)} at which most noise is added, in order of computation:"
     yield Text(told)
     yield _table(shown, "Values inside", with_operators=True)
+
+
+def _noise(value: NamedAccuracy) -> tuple[float, float]:
+    """Return what sorts values by the noise that their places add, then by all that they have."""
+    alone = math.inf if value.sqnr_alone is None else value.sqnr_alone
+    return alone, value.accuracy.decibels
 
 
 def _table(
@@ -239,19 +289,22 @@ def _table(
 ) -> TextTable:
     """Return a row for each value; files show the least accurate first."""
     figures = (*(title for title, _ in _FIGURES.values()), "max abs")
-    columns = ("operator", "value", *figures) if with_operators else ("output", *figures)
+    own = ("alone dB",) if with_operators else ()
+    columns = ("operator", "value", *own, *figures) if with_operators else ("output", *figures)
     rows, ranks = [], []
     for each in values:
-        ranks.append(math.inf if each.accuracy.sqnr is None else each.accuracy.sqnr)
+        ranks.append(_noise(each)[0] if with_operators else each.accuracy.decibels)
         told = [(getattr(each.accuracy, figure), write) for figure, (_, write) in _FIGURES.items()]
         cells = ("" if value is None else write(value) for value, write in told)
-        row = (each.name, *cells, number(each.accuracy.max_abs))
-        rows.append((each.op_type, *row) if with_operators else row)
-    return TextTable(*columns, right=figures, rows=rows, title=title, ranks=ranks)
+        row = (*cells, number(each.accuracy.max_abs))
+        alone = "" if each.sqnr_alone is None else _sqnr(each.sqnr_alone)
+        named = (each.op_type, each.name, alone) if with_operators else (each.name,)
+        rows.append((*named, *row))
+    return TextTable(*columns, right=(*own, *figures), rows=rows, title=title, ranks=ranks)
 
 
 _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
-    "sqnr": ("SQNR dB", lambda sqnr: "exact" if sqnr == math.inf else f"{sqnr:.1f}"),
+    "sqnr": ("SQNR dB", _sqnr),
     "cosine": ("cosine", "{:.6f}".format),
     "agreement": ("agreement", lambda share: f"{100 * share:.2f} %"),
 }

@@ -447,8 +447,10 @@ def _verdict(result: VerificationResult) -> str:
     """Return the verdict and its ground in one sentence."""
     where = f"in onnxruntime ({result.fed})"
     if not result.equivalent:
-        is_run = result.outputs or result.cases
-        return f"NOT equivalent{f' {where}' if is_run else _NOT_ALIKE}."
+        ground = f" {where}" if result.outputs or result.cases else _NOT_ALIKE
+        if result.is_retyped_alone:
+            ground = f": other types; but for that, within their tolerances {where}"
+        return f"NOT equivalent{ground}."
     if result.doubts:
         return f"Cannot tell: no difference was found {where}, but that says too little."
     if result.proof is None:

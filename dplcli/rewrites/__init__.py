@@ -20,7 +20,8 @@ _FUNCTIONS = {
         attention attention_causal attention_with_cache finite_mask onnxruntime_attention
         onnxruntime_attention_with_cache
     """,
-    "onnxruntime": "ort_matmul_nbits ort_qlinear_concat",
+    "onnxruntime": "ort_dequantised_concat ort_dequantised_gemm ort_dequantised_pool "
+    "ort_matmul_nbits ort_qlinear_concat",
     "rotary": "onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
         constants_to_initializers drop_unread drop_zero_states fold_constants inline_bodies

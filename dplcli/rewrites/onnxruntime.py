@@ -101,3 +101,59 @@ def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Operand | Rejection
         inputs += [data, scale, stated or zero]
     axis = attribute_of(node_called(match, "r"), "axis")
     return build.op("QLinearConcat", *inputs, domain=_MICROSOFT, axis=axis)
+
+
+def ort_dequantised_concat(match: Match, build: GraphBuilder) -> Operand | Rejection:
+    """Make a Concat of floats of a QLinearConcat: its inputs come in threes."""
+    scale, zero, *parts = match.root.inputs
+    floats: list[Operand] = []
+    for data, own, stated in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        if own is None or shape_of(own) not in {(), (1,)}:
+            return match.reject("an input has several scales", at=own)
+        floats.append(build.op("DequantizeLinear", data, own, stated))
+    joined = build.op("Concat", *floats, axis=attribute_of(match.root, "axis"))
+    return build.op("QuantizeLinear", joined, scale, zero)
+
+
+def ort_dequantised_pool(match: Match, build: GraphBuilder) -> Operand | Rejection:
+    """Make a pool of floats of a QLinearAveragePool or QLinearGlobalAveragePool."""
+    pool = match.root
+    last = attribute_of(pool, "channels_last")
+    if last is not None and last.value:
+        return match.reject("channels come last", at=pool)
+    data, scale, zero, made, its_zero = (input_of(pool, slot) for slot in range(5))
+    attributes: dict[str, Any] = {**pool.attributes}
+    attributes.pop("channels_last", None)
+    floats = build.op("DequantizeLinear", data, scale, zero)
+    pooled = build.op(pool.op_type.removeprefix("QLinear"), floats, **attributes)
+    return build.op("QuantizeLinear", pooled, made, its_zero)
+
+
+def ort_dequantised_gemm(match: Match, build: GraphBuilder) -> Operand | Rejection:
+    """Make a Gemm of floats of a QGemm, which may have a bias, and may give floats."""
+    gemm = match.root
+    a, sa, za, b, sb, zb, c, sy, zy = (input_of(gemm, slot) for slot in range(9))
+    flags = (attribute_of(gemm, name) for name in ("transA", "transB"))
+    first, second = (int(flag is not None and flag.value == 1) for flag in flags)
+    stated = attribute_of(gemm, "alpha")
+    alpha = stated.value if stated is not None and isinstance(stated.value, float) else 1.0
+    forms = [None if each is None else shape_of(each) for each in (b, sb, zb, c, sy)]
+    if forms[0] is None:
+        return match.reject("nothing is known of the weights' columns", at=b)
+    columns = forms[0][1 - second : 2 - second]
+    if forms[1] != forms[2] or forms[1] not in {(), (1,), columns}:
+        return match.reject("the weights have neither one scale nor one for each column", at=sb)
+    if sy is not None and forms[4] not in {(), (1,)}:
+        return match.reject("the result has several scales", at=sy)
+    operands = [
+        build.op("DequantizeLinear", a, sa, za),
+        build.op("DequantizeLinear", b, sb, zb, axis=1 - second),
+    ]
+    if c is not None:
+        scales = [None if each is None else each.constant for each in (sa, sb)]
+        if scales[0] is None or scales[1] is None or forms[3] != columns:
+            return match.reject("a bias needs constant scales, and a number for each column", at=c)
+        unit = scales[0].numpy().reshape(()) * scales[1].numpy() * np.float32(alpha)
+        operands.append(build.op("DequantizeLinear", c, build.constant(unit), axis=0))
+    made = build.op("Gemm", *operands, alpha=alpha, transA=first, transB=second)
+    return made if sy is None else build.op("QuantizeLinear", made, sy, zy)

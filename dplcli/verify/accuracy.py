@@ -1,34 +1,40 @@
 """How near a model comes to one that it approximates: quantised, or of another precision.
 
-That two such models differ is meant, so nothing is judged place by place. The figures are the usual
-ones of quantisation: the ratio of signal to quantisation noise (SQNR), the cosine of the angle
-between both results, and how often both have their largest element at one place (top-1).
+That two such models differ is meant, so nothing is judged. The figures are the usual ones of
+quantisation: the ratio of signal to quantisation noise (SQNR), the cosine of the angle between both
+results, and how often both have their largest element at one place (top-1).
+
+Where the accuracy is lost is measured twice. Each place of the candidate is fed what the original
+computes, and shows what noise it adds by itself. Of the few that add most, each is then left as it
+is in the original, and the outputs show what that gains.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dplcli.analysis.extract import Wiring
 from dplcli.errors import VerificationError
 from dplcli.keys import keys
+from dplcli.verify.compare import Retyped, in_types
 from dplcli.verify.inputs import check_saving, fed_reference
-from dplcli.verify.layers import ValueStream, align, chunks_of_both, models_of
-from dplcli.verify.model import input_differences, model_of, read_model
+from dplcli.verify.layers import ValueStream, chunks_of_both, value_of
+from dplcli.verify.mixing import Alone, Mixing
+from dplcli.verify.model import input_differences, read_model
 from dplcli.verify.run import Runner, check_setup
-from dplcli.verify.values import ModelSource, RunError
+from dplcli.verify.values import ModelSource, RunError, StoppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from dplcli.ir import Node
     from dplcli.verify.check import Check
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.values import Array, Leaf, Outputs
+    from dplcli.verify.values import Array, Feed, Leaf, Outputs
 
 _HELD = 1 << 28
 """How many bytes of values are held at once of each model, over all inputs."""
@@ -36,8 +42,8 @@ _HELD = 1 << 28
 _OF_IMAGES = 4
 """From this rank on, ONNX has classes at axis 1: N x C x H x W."""
 
-_SOUND = 60.0
-"""From so many decibels on, a value counts as exact if one asks where the accuracy is lost."""
+_MOST_LEFT = 5
+"""How many places are left as they are in the original, one after the other."""
 
 
 class Accuracy(NamedTuple):
@@ -66,8 +72,13 @@ class Accuracy(NamedTuple):
         """Length of the difference over that of the original's value; as SQNR, but no logarithm."""
         return math.inf if self.lost or self.sqnr is None else 10 ** (-self.sqnr / 20)
 
+    @property
+    def decibels(self) -> float:
+        """SQNR, the least there is where elements are lost or none are floats."""
+        return -math.inf if self.lost or self.sqnr is None else self.sqnr
 
-@keys("name candidate op_type *=accuracy")
+
+@keys("name candidate op_type *=accuracy sqnr_alone?")
 @dataclass(frozen=True)
 class NamedAccuracy:
     """A value and how near it is.
@@ -77,29 +88,62 @@ class NamedAccuracy:
         candidate: Its name in the candidate.
         op_type: The operator that makes it in the original; "" if none does.
         accuracy: How near.
+        sqnr_alone: Its SQNR if all that it is computed from is the original's: the noise that its
+            place adds by itself. None if that is not known.
     """
 
     name: str
     candidate: str
     op_type: str
     accuracy: Accuracy
+    sqnr_alone: float | None = None
 
 
-class Loss(NamedTuple):
-    """The value that is so much less accurate than the worst of what it is made of.
+class OutputGain(NamedTuple):
+    """The SQNR of an output, before and after.
 
     Attributes:
-        name: Its name in the original.
-        op_type: The operator that makes it there.
-        decibels: How many decibels of SQNR are lost; what has 60 or more counts as exact.
+        name: The output.
+        before: Its SQNR in decibels.
+        left: The same with the nodes of a place left as they are in the original.
+        unrounded: And with their result not rounded to steps, either; None if it is not.
     """
 
     name: str
-    op_type: str
-    decibels: float
+    before: float
+    left: float
+    unrounded: float | None
+
+    @property
+    def gain(self) -> float:
+        """How many decibels are gained at best."""
+        best = max(self.left, self.left if self.unrounded is None else self.unrounded)
+        return 0.0 if self.before == best else best - self.before
 
 
-@keys("fed made_up=is_made_up outputs layers? loss? notes?")
+@dataclass(frozen=True)
+class Loss:
+    """A place that adds noise, and what is gained if it is left as it is in the original.
+
+    Attributes:
+        name: The value that it computes, by its name in the original.
+        nodes: The original's nodes.
+        sqnr_alone: The SQNR that it leaves by itself.
+        outputs: What becomes of the outputs that are floats.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    sqnr_alone: float
+    outputs: tuple[OutputGain, ...]
+
+    @property
+    def gain(self) -> float:
+        """How many decibels are gained, over all outputs."""
+        return sum(each.gain for each in self.outputs)
+
+
+@keys("fed made_up=is_made_up outputs layers? loss? tried? notes?")
 @dataclass(frozen=True)
 class Measured:
     """Two models that were run on the same inputs.
@@ -109,7 +153,8 @@ class Measured:
         is_made_up: Whether that was drawn at random.
         outputs: The outputs that both have.
         layers: The values inside that both compute, in the original's order; None if nobody asked.
-        loss: Where most decibels are lost; None if none are.
+        tried: The places that add most noise by themselves, the worst first, and what is gained if
+            one of them is left as it is in the original.
         notes: What a reader should know.
     """
 
@@ -117,8 +162,13 @@ class Measured:
     is_made_up: bool
     outputs: tuple[NamedAccuracy, ...]
     layers: tuple[NamedAccuracy, ...] | None
-    loss: Loss | None
+    tried: tuple[Loss, ...]
     notes: tuple[str, ...]
+
+    @property
+    def loss(self) -> Loss | None:
+        """The place that gains most; the worst by itself, if none gains anything."""
+        return max(self.tried, key=lambda each: each.gain, default=None)
 
 
 class Sums:
@@ -173,12 +223,13 @@ class Sums:
         return Accuracy(sqnr, cosine, agreement, self.largest, self.lost)
 
 
-def measure_accuracy(
+def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what is asked
     original: Path,
     candidate: Path,
     settings: Check,
     *,
     layers: bool = False,
+    spelled_out: bytes | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Measured:
     """Run two models on the same inputs, and measure how near their values are.
@@ -188,6 +239,8 @@ def measure_accuracy(
         candidate: The model that approximates it.
         settings: Inputs, level and what runs the candidate.
         layers: Whether to measure the values inside, too.
+        spelled_out: The candidate with operators on floats between steps, to look inside; None if
+            it is so as it is.
         say: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -197,52 +250,82 @@ def measure_accuracy(
     check_saving("--save-inputs", settings.request.save, original, settings.request.given)
     check_setup(settings.custom_ops, settings.execution)
     protos = read_model(original), read_model(candidate)
-    for difference in input_differences(protos[0].graph, protos[1].graph):
+    graphs = protos[0].graph, protos[1].graph
+    for difference in input_differences(*graphs, converts=True):
         raise VerificationError(
             f"{candidate.name} cannot be fed what {original.name} is: {difference}"
         )
-    names = [[info.name for info in proto.graph.output] for proto in protos]
+    names = [[info.name for info in graph.output] for graph in graphs]
     common = [name for name in names[0] if name in names[1]]
     if not common:
         raise VerificationError(f"{original.name} and {candidate.name} have no output in common")
-    reference = fed_reference(original, protos[0], settings, say)
+    retyped = Retyped.of(*graphs)
+    request = replace(settings.request, exact_in=retyped.inputs)
+    reference = fed_reference(original, protos[0], replace(settings, request=request), say)
     (level,) = settings.judged_levels
-    cases = [*reference.stimulus.cases]
-    feeds = [reference.feeds[case] for case in cases]
-    sources = (
-        reference.source,
+    pair = _Pair(
+        reference,
         ModelSource(candidate, libraries=settings.custom_ops, execution=settings.execution),
+        retyped.inputs,
+        level,
     )
     runs = []
-    for source, path in zip(sources, (original, candidate), strict=True):
+    for place, path in enumerate((original, candidate)):
         say(f"running {path.name}")
         try:
-            runs.append(Runner(source, level).run_each(feeds))
+            runs.append(Runner(pair.sources[place], level).run_each([*pair.feeds[place].values()]))
         except RunError as error:
             raise VerificationError(f"{path.name} does not run: {error}") from error
-    sums = {name: Sums() for name in common}
-    for ours, theirs in zip(*runs, strict=True):
-        for name in common:
-            _count(sums[name], name, ours[name], theirs[name])
-    wiring = Wiring(model_of(sources[0]))
-    makers = {name: wiring.nodes[row].op_type for name, row in wiring.makers.items()}
+    figures = _figures(common, *runs)
+    makers = {name: node.op_type for node in protos[0].graph.node for name in node.output}
     outputs = tuple(
-        NamedAccuracy(name, name, makers.get(name, ""), sums[name].figures()) for name in common
+        NamedAccuracy(name, name, makers.get(name, ""), figures[name]) for name in common
     )
-    inside = None
-    if layers:
-        say("measuring the values inside")
-        inside = tuple(_inside(reference, sources, wiring, cases))
     alone = [n for own, other in (names, names[::-1]) for n in own if n not in other]
     notes = [f"only one model has the output {name!r}: it is not measured" for name in alone]
+    notes += [*retyped.said]
+    if retyped.inputs:
+        notes.append("what is fed is rounded so that both models hold it exactly")
+    inside: tuple[NamedAccuracy, ...] | None = None
+    tried: list[Loss] = []
+    if layers:
+        say("measuring the values inside")
+        if spelled_out is not None:
+            source = replace(pair.candidate, content=spelled_out)
+            pair = replace(pair, candidate=source)
+        mixing = Mixing(*pair.sources)
+        inside = tuple(pair.inside(mixing))
+        noisy = [each for each in inside if each.sqnr_alone not in {None, math.inf}]
+        noisy.sort(key=lambda each: each.sqnr_alone or 0.0)
+        for each in noisy[:_MOST_LEFT]:
+            say(f"leaving {each.op_type} {each.name!r} as it is in the original")
+            try:
+                tried.append(pair.left(mixing, each, runs[0], common))
+            except (RunError, StoppedError) as error:
+                notes.append(f"{each.op_type} {each.name!r} cannot be left as it was: {error}")
     return Measured(
         fed=tuple(reference.stimulus.cases.values()),
         is_made_up=settings.request.given is None and settings.request.function is None,
         outputs=outputs,
         layers=inside,
-        loss=None if inside is None else _largest_loss(wiring, inside),
+        tried=tuple(tried),
         notes=tuple(notes),
     )
+
+
+def _figures(
+    names: Iterable[str], ours: Iterable[Outputs], theirs: Iterable[Outputs]
+) -> dict[str, Accuracy]:
+    """Return how near values are that two models gave, over all sets of inputs.
+
+    Raises:
+        VerificationError: They cannot be compared element by element.
+    """
+    sums = {name: Sums() for name in names}
+    for one, two in zip(ours, theirs, strict=True):
+        for name, own in sums.items():
+            _count(own, name, one[name], two[name])
+    return {name: own.figures() for name, own in sums.items()}
 
 
 def _count(sums: Sums, name: str, ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> None:
@@ -261,71 +344,105 @@ def _count(sums: Sums, name: str, ours: Sequence[Leaf], theirs: Sequence[Leaf]) 
         sums.add(one.data, two.data)
 
 
-def _inside(
-    reference: Reference,
-    sources: tuple[ModelSource, ModelSource],
-    wiring: Wiring,
-    cases: Sequence[int],
-) -> Iterator[NamedAccuracy]:
-    """Measure every float that both models compute: those of one name, and those alike."""
-    other = Wiring(model_of(sources[1]))
-    wirings = wiring, other
-    pairs = {
-        name: name
-        for name, row in wiring.makers.items()
-        if name in other.makers
-        and wiring.nodes[row].op_type == other.nodes[other.makers[name]].op_type
-    }
-    taken = set(pairs.values())
-    for name, pair in align(wirings, models_of(wirings, sources)).items():
-        if name not in pairs and pair.candidate not in taken:
-            pairs[name] = pair.candidate
-    pairs = {name: _as_read(other, partner) for name, partner in pairs.items()}
-    feeds = {case: reference.feeds[case] for case in cases}
-    first = reference.feeds[cases[0]]
-    ours, theirs = (ValueStream(source, first, _HELD // len(cases)) for source in sources)
-    pairs = {name: pairs[name] for name in wiring.makers if name in pairs}
-    for chunk in chunks_of_both(ours, theirs, pairs):
-        results: list[list[tuple[int, Outputs]]] = [
-            [*ours.runs(chunk, feeds)],
-            [*theirs.runs([pairs[name] for name in chunk], feeds)],
-        ]
-        for name in chunk:
-            sums = Sums()
-            try:
-                for (_, one), (_, two) in zip(*results, strict=True):
-                    _count(sums, name, one[name], two[pairs[name]])
-            except VerificationError:
-                continue  # alike nodes may make values of other shapes
-            if sums.is_float:
-                op_type = wiring.nodes[wiring.makers[name]].op_type
-                yield NamedAccuracy(name, pairs[name], op_type, sums.figures())
+@dataclass(frozen=True)
+class _Pair:
+    """Two models and what they are fed.
 
-
-def _as_read(wiring: Wiring, name: str) -> str:
-    """Return the value that readers get: what is quantised at once is dequantised for them.
-
-    The steps may stand for an operator, too: those that begin at zero for a Relu.
+    Attributes:
+        reference: The original, and what it is fed.
+        candidate: The candidate.
+        types: The inputs that the candidate takes in another float type.
+        level: The optimisation level.
     """
-    for op_type in ("QuantizeLinear", "DequantizeLinear"):
-        readers = [wiring.nodes[row] for row in wiring.readers.get(name, ())]
-        if name in wiring.outputs or {node.op_type for node in readers} != {op_type}:
-            return name
-        name = readers[0].output[0]
-    return name
 
+    reference: Reference
+    candidate: ModelSource
+    types: Mapping[str, str]
+    level: str
 
-def _largest_loss(wiring: Wiring, layers: Sequence[NamedAccuracy]) -> Loss | None:
-    """Return where most decibels are lost, beyond the worst of what a value is made of."""
-    known: dict[str, float] = {}
-    measured = {layer.name: layer for layer in layers}
-    losses: list[Loss] = []
-    for row, node in enumerate(wiring.nodes):
-        before = min((known.get(name, _SOUND) for name in wiring.reads[row]), default=_SOUND)
-        for name in filter(None, node.output):
-            layer = measured.get(name)
-            sqnr = None if layer is None else layer.accuracy.sqnr
-            known[name] = before if sqnr is None else min(sqnr, _SOUND)
-            if layer is not None and before > known[name]:
-                losses.append(Loss(name, node.op_type, before - known[name]))
-    return max(losses, key=lambda each: each.decibels, default=None)
+    @property
+    def sources(self) -> tuple[ModelSource, ModelSource]:
+        """Both models."""
+        return self.reference.source, self.candidate
+
+    @property
+    def feeds(self) -> tuple[dict[int, Mapping[str, Feed]], dict[int, Mapping[str, Feed]]]:
+        """What each is fed, by case."""
+        feeds = {case: self.reference.feeds[case] for case in self.reference.stimulus.cases}
+        return feeds, {case: in_types(fed, self.types) for case, fed in feeds.items()}
+
+    def inside(self, mixing: Mixing) -> Iterator[NamedAccuracy]:
+        """Measure every float that nodes of both models compute, and what its place adds."""
+        feeds = self.feeds
+        ours, theirs = (
+            ValueStream(source, next(iter(own.values())), _HELD // len(own))
+            for source, own in zip(mixing.sources, feeds, strict=True)
+        )
+        layers = {}
+        for chunk in chunks_of_both(ours, theirs, {n: ends[0] for n, ends in mixing.ends.items()}):
+            ends = {name: mixing.ends[name][0] for name in chunk}
+            results = [*ours.runs(chunk, feeds[0])], [*theirs.runs([*ends.values()], feeds[1])]
+            for name, end in ends.items():
+                sums = Sums()
+                try:
+                    for (_, one), (_, two) in zip(*results, strict=True):
+                        _count(sums, name, one[name], two[end])
+                except VerificationError:
+                    del mixing.ends[name]  # alike nodes may make values of other shapes
+                    continue
+                if sums.is_float:
+                    node = mixing.nodes(name)[-1]
+                    layers[name] = NamedAccuracy(name, end, node.op_type, sums.figures())
+        alone: dict[str, float] = {}
+        pending = [*ours.chunks(ours.sizes([*layers]))][::-1]
+        while pending:
+            chunk = pending.pop()
+            try:
+                alone |= self._alone(mixing, ours, chunk)
+            except (RunError, StoppedError):
+                middle = len(chunk) // 2
+                pending += [chunk[middle:], chunk[:middle]] if middle else []
+        for name, layer in layers.items():
+            yield replace(layer, sqnr_alone=alone.get(name))
+
+    def _alone(self, mixing: Mixing, ours: ValueStream, names: list[str]) -> dict[str, float]:
+        """Return the SQNR of values whose places are fed what the original computes.
+
+        Raises:
+            RunError: The places do not run.
+        """
+        places = Alone(mixing, names)
+        asked = [name for name in places.reads if name in mixing.ends]
+        sums = {name: Sums() for name in names}
+        for case, values in ours.runs(asked, self.feeds[0]):
+            known = {name: value_of(leaves) for name, leaves in values.items()}
+            for name, one, two in places.run({**self.feeds[0][case], **known}):
+                sums[name].add(one.data, two.data)
+        return {name: own.figures().decibels for name, own in sums.items()}
+
+    def left(
+        self, mixing: Mixing, layer: NamedAccuracy, ours: Sequence[Outputs], common: Sequence[str]
+    ) -> Loss:
+        """Return what is gained if a place is left as it is in the original.
+
+        Raises:
+            RunError: The two models cannot be put together, or do not run so.
+        """
+        feeds = [*self.feeds[1].values()]
+        sources = [mixing.sources[1], mixing.with_original(layer.name, stepped=True)]
+        if mixing.is_stepped(layer.name):
+            sources.append(mixing.with_original(layer.name, stepped=False))
+        before, left, *unrounded = (
+            _figures(common, ours, Runner(source, self.level).run_each(feeds)) for source in sources
+        )
+        changes = tuple(
+            OutputGain(
+                name,
+                before[name].decibels,
+                left[name].decibels,
+                next((each[name].decibels for each in unrounded), None),
+            )
+            for name in common
+            if before[name].sqnr is not None
+        )
+        return Loss(layer.name, mixing.nodes(layer.name), layer.sqnr_alone or 0.0, changes)

@@ -86,6 +86,7 @@ class InputRequest:
         shapes: Whole shapes, by input.
         sums: Dimensions that are sums of others, and of which.
         save: Where to write what was fed, as .npz.
+        exact_in: Float types that inputs are fed in, too: what is fed, both types hold.
 
     Raises:
         UsageError: There are two sources, a range is empty or endless, a dimension is negative, or
@@ -99,6 +100,7 @@ class InputRequest:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     sums: Sums = field(default_factory=dict)
     save: Path | None = None
+    exact_in: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse impossible wishes before any work is done."""

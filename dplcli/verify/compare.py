@@ -1,10 +1,10 @@
 """How far two outputs may be apart, and how far they are: tolerances, figures, a judge."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,10 @@ from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir import Node, Shape, Value, operators
+from dplcli.ir.types import DTYPE_CODES
+from dplcli.onnx_io.convert import all_nodes
 from dplcli.verify.check import REFERENCE_LEVEL, Check, Override
-from dplcli.verify.model import Dataflow, Waypoint, integer, model_of
+from dplcli.verify.model import Dataflow, Waypoint, integer, model_of, other_floats
 from dplcli.verify.run import Runner
 from dplcli.verify.values import (
     Array,
@@ -174,6 +176,17 @@ def quantises(node: onnx.NodeProto | Node) -> bool:
     return node.op_type in _QUANTISE or node.op_type.startswith("QLinear")
 
 
+_OF_STEPS = frozenset({"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat"})
+_OF_STEPS |= {"DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulNBits", "MatMulBnb4"}
+_OF_STEPS |= {"GatherBlockQuantized"}
+
+
+def is_quantised(model: onnx.ModelProto) -> bool:
+    """Tell whether a model computes with numbers in steps."""
+    nodes = (node for scope in (model.graph, *model.functions) for node in all_nodes(scope))
+    return any(quantises(node) or node.op_type in _OF_STEPS for node in nodes)
+
+
 def rounds(node: onnx.NodeProto | Node) -> bool:
     """Tell whether a node rounds to steps."""
     return quantises(node) or node.op_type in _ROUND
@@ -254,12 +267,94 @@ _NOT_ARITHMETIC = (
 # A fill value is at least this large, and this many times as large as all other numbers.
 _FILL, _APART = 1e4, 2.0**10
 # The largest number of a type is a fill value even where it stands once.
-_EXTREMES = frozenset(
-    {2.0**128 - 2.0**120}  # bfloat16
-    | {float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
-)
+_LARGEST = {name: float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
+_LARGEST["bfloat16"] = 2.0**128 - 2.0**120
+_EXTREMES = frozenset(_LARGEST.values())
 
 FLOATS = frozenset(UNITS)
+
+
+def held_as(dtype: str, feed: Feed) -> Feed:
+    """Return floats as another float type holds them: what is finite stays so.
+
+    Args:
+        dtype: The type, as numpy calls it; for all but floats, nothing is done.
+        feed: The value.
+    """
+
+    def hold(array: Array) -> Array:
+        if array.dtype.name == dtype or not {array.dtype.name, dtype} <= FLOATS:
+            return array
+        most = _LARGEST[dtype]
+        wide = array.astype(np.float64)
+        within = np.where(np.isinf(wide), wide, np.clip(wide, -most, most))
+        return within.astype(onnx.helper.tensor_dtype_to_np_dtype(DTYPE_CODES[dtype]))
+
+    return map_feed(hold, feed)
+
+
+def in_types(feeds: Mapping[str, Feed], types: Mapping[str, str]) -> dict[str, Feed]:
+    """Return what a model is fed that takes some inputs in other float types."""
+    return {n: held_as(types[n], feed) if n in types else feed for n, feed in feeds.items()}
+
+
+@dataclass(frozen=True)
+class Retyped:
+    """What a candidate has in other float types than the original.
+
+    Attributes:
+        inputs: The types of the candidate's inputs that are others.
+        outputs: The types of the original's outputs that are others in the candidate.
+        types: Those of the candidate.
+        said: The differences in words.
+    """
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    types: frozenset[str]
+    said: tuple[str, ...]
+
+    @classmethod
+    def of(cls, original: onnx.GraphProto, candidate: onnx.GraphProto) -> Self:
+        """Compare two signatures."""
+        inputs, outputs = other_floats(original, candidate)
+        types = {theirs for _, theirs in (*inputs.values(), *outputs.values())}
+        said = (
+            f"{what} {name!r} is {theirs}, not {ours}"
+            for what, ends in (("input", inputs), ("output", outputs))
+            for name, (ours, theirs) in ends.items()
+        )
+        return cls(
+            {name: theirs for name, (_, theirs) in inputs.items()},
+            {name: ours for name, (ours, _) in outputs.items()},
+            frozenset(types),
+            tuple(said),
+        )
+
+    def as_original(self, outputs: Outputs) -> Outputs:
+        """Return what the candidate gave in the types of the original."""
+        return outputs | {
+            name: tuple(
+                replace(leaf, dtype=dtype, data=_held_here(dtype, leaf.data))
+                for leaf in outputs[name]
+            )
+            for name, dtype in self.outputs.items()
+        }
+
+
+NOTHING_RETYPED = Retyped({}, {}, frozenset(), ())
+
+
+def _held_here(dtype: str, data: Array) -> Array:
+    """Return floats as leaves hold them: bfloat16 as float32."""
+    held = held_as(dtype, data)
+    assert isinstance(held, np.ndarray)  # noqa: S101  # as data is
+    return held.astype(np.float32) if dtype == "bfloat16" else held
+
+
+def coarsest_of(types: Iterable[str]) -> str:
+    """Return the coarsest of some float types, '' for none."""
+    return max(types, key=lambda name: UNITS.get(name, 0.0), default="")
 
 
 @dataclass(frozen=True)
@@ -300,7 +395,7 @@ def derive_tolerance(  # noqa: PLR0913  # what it depends on
     """
     if dtype not in FLOATS:
         return Tolerance(0.0, 0.0, "exact")
-    judged = max(dtype, coarsest, key=lambda name: UNITS.get(name, 0.0))
+    judged = coarsest_of([dtype, coarsest])
     halved = judged in _HALVES
     if roundings is None:
         roundings, counted = _roundings(depth, halved=halved)
@@ -357,7 +452,7 @@ def working_type(flow: Dataflow) -> str:
         if value is not None
     )
     computed = {declared.dtype or "" for declared in types if declared is not None}
-    return max(computed & FLOATS, key=lambda name: UNITS[name], default="")
+    return coarsest_of(computed & FLOATS)
 
 
 # Comparing one output of two models, element by element.

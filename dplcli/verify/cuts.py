@@ -442,7 +442,7 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
         sides = zip(models, sources, strict=True)
         for _ in load_unshared(*((model, each.path.parent) for model, each in sides)):
             pass
-        return [_written_out(model) if model.functions else model for model in models]
+        return [written_out(model) if model.functions else model for model in models]
     except GivenUpError:
         return models
     except (OSError, *ONNX_ERRORS) as error:
@@ -480,7 +480,7 @@ def _without_defaults(ours: ModelProto, theirs: ModelProto) -> dict[str, Feed]:
     return defaults
 
 
-def _written_out(model: ModelProto) -> ModelProto:
+def written_out(model: ModelProto) -> ModelProto:
     """Put the bodies of functions in the place of their calls, with the defaults of attributes."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

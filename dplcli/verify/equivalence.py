@@ -34,7 +34,7 @@ from dplcli.verify.accuracy import Sums
 from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
 from dplcli.verify.check import REFERENCE_LEVEL, TIMEOUT, Check
-from dplcli.verify.compare import Judge, Limit
+from dplcli.verify.compare import NOTHING_RETYPED, Judge, Limit, Retyped, in_types
 from dplcli.verify.evidence import Evidence, blindness, save_evidence
 from dplcli.verify.float32 import holds_bfloat16
 from dplcli.verify.layers import CANDIDATE, ORIGINAL
@@ -130,14 +130,17 @@ def verify_equivalence(
     inputs.check_saving("--save-inputs", request.save, original, candidate, request.given)
     ours, theirs = read_model(original), read_model(candidate)
     compare.check_names(settings.tolerances, [output.name for output in ours.graph.output])
-    if differences := signature_differences(ours.graph, theirs.graph):
+    if differences := signature_differences(ours.graph, theirs.graph, converts=True):
         return VerificationResult(
             equivalent=False,
             seeds=settings.first_seeds,
             levels=settings.judged_levels,
             reasons=tuple(differences),
         )
+    retyped = Retyped.of(ours.graph, theirs.graph)
+    settings = replace(settings, request=replace(request, exact_in=retyped.inputs))
     nodes = (len(ours.graph.node), len(theirs.graph.node))
+    is_quantised = compare.is_quantised(theirs) and not compare.is_quantised(ours)
     refusal = _refusal(((original, ours), (candidate, theirs)), settings)
     lost = lost_defaults(ours, theirs)
     is_scarce = settings.max_memory is not None or is_large(ours, theirs)
@@ -152,8 +155,10 @@ def verify_equivalence(
             f"input {name!r}, which has a default that a caller may replace, is gone"
             for name in lost
         ),
+        is_quantised=is_quantised,
+        retyped=retyped.said,
     )
-    if prove:
+    if prove and not retyped.said:
         say("putting the functions back, to prove that nothing else was changed")
         try:
             blank = replace(blank, proof=prove_same(original, candidate))
@@ -173,7 +178,14 @@ def verify_equivalence(
         if refusal is not None:
             raise refusal
         check = _Check(
-            original, flow, settings, say=say, nodes=nodes, is_proved=is_proved, cuts=cuts
+            original,
+            flow,
+            settings,
+            say=say,
+            nodes=nodes,
+            is_proved=is_proved,
+            cuts=cuts,
+            retyped=retyped,
         )
     except VerificationError as error:
         if is_proved:
@@ -257,6 +269,7 @@ class _Check:
         nodes: How many nodes the original and the candidate have.
         is_proved: Whether the candidate is the original, whatever the numbers say.
         cuts: Where both are cut, if they run in blocks.
+        retyped: What the candidate has in other float types.
     """
 
     def __init__(  # noqa: PLR0913  # two models, how to compare them, and whom to tell
@@ -269,8 +282,10 @@ class _Check:
         nodes: tuple[int, int],
         is_proved: bool,
         cuts: tuple[BlockCuts, BlockCuts] | None = None,
+        retyped: Retyped = NOTHING_RETYPED,
     ) -> None:
         self._cuts = cuts or (None, None)
+        self._retyped = retyped
         self._flow = flow
         self._is_proved = is_proved
         self._say = say
@@ -287,6 +302,7 @@ class _Check:
         is_exact = is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
         # what is exact needs no tolerance
         facts = compare.Facts() if is_exact else compare.facts_of(flow)
+        facts = replace(facts, coarsest=compare.coarsest_of([facts.coarsest, *retyped.types]))
         if settings.whole is not None:
             facts = replace(facts, **vars(settings.whole))
         open_as = partial(
@@ -355,7 +371,8 @@ class _Check:
             f"neither model runs, {run.at_level(level)}, so nothing is compared there"
             for level in shared
         ]
-        reasons = [why for level, why in failures.items() if level not in shared]
+        reasons = [*known.retyped]
+        reasons += [why for level, why in failures.items() if level not in shared]
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
@@ -583,7 +600,9 @@ class _Check:
         start = time.monotonic()
         runner = self._session(candidate, "candidate", level)
         self._say(f"running the candidate, {run.at_level(level)}")
-        runs = self._run_cases(runner)
+        feeds = {n: in_types(f, self._retyped.inputs) for n, f in self._reference.feeds.items()}
+        runs = run.run_cases(runner, feeds, tuple(self._reference.stimulus.cases))
+        runs = {case: self._retyped.as_original(outputs) for case, outputs in runs.items()}
         self._records[level] = runner.record()
         self._slowest = max(self._slowest, time.monotonic() - start)
         return runs

@@ -626,7 +626,7 @@ class DivergenceSearch:
         partners = {agreed[name]: name for name in wanted} | {at.candidate: at.original}
         mine = cut(self.wirings[0], ours, types, [at.original])
         candidate_types = {name: types[partner] for name, partner in partners.items()}
-        other = _renamed(cut(self.wirings[1], theirs, candidate_types, [at.candidate]), partners)
+        other = renamed(cut(self.wirings[1], theirs, candidate_types, [at.candidate]), partners)
         for model in (mine, other):
             del model.graph.input[:]
             for name in wanted:  # also what one part does not read: both are fed the same
@@ -639,7 +639,7 @@ class DivergenceSearch:
         )
 
 
-def _renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
+def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
     """Return *model* with values of other names; what has one of the new names already gives way.
 
     To swap names everywhere, in bodies too, changes nothing else.

@@ -87,6 +87,12 @@ class Port:
         )
 
 
+_FLOATS = frozenset(
+    {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+    | {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE}
+)
+
+
 def dtype_name(dtype: int) -> str:
     """Return numpy's name of an ONNX element type, 'unknown' if it is not one."""
     if dtype == onnx.TensorProto.STRING:
@@ -278,20 +284,59 @@ def kind_of(declared: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto]:
             return "unknown", declared
 
 
-def signature_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
-    """Name the differences of two signatures: in names, order, types and ranks."""
+def signature_differences(
+    original: onnx.GraphProto, candidate: onnx.GraphProto, *, converts: bool = False
+) -> list[str]:
+    """Name the differences of two signatures: in names, order, types and ranks.
+
+    Args:
+        original: The original.
+        candidate: The candidate.
+        converts: Whether a float may be one of another type, to which it is converted.
+    """
     return [
-        *input_differences(original, candidate),
-        *_differences("output", output_ports(original), output_ports(candidate)),
+        *input_differences(original, candidate, converts=converts),
+        *_differences("output", output_ports(original), output_ports(candidate), converts=converts),
     ]
 
 
-def input_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
-    """Name the differences of what two models are fed: in names, order, types and ranks."""
-    return _differences("input", input_ports(original), input_ports(candidate))
+def input_differences(
+    original: onnx.GraphProto, candidate: onnx.GraphProto, *, converts: bool = False
+) -> list[str]:
+    """Name the differences of what two models are fed, as :func:`signature_differences` does."""
+    return _differences("input", input_ports(original), input_ports(candidate), converts=converts)
 
 
-def _differences(what: str, ours: Sequence[Port], theirs: Sequence[Port]) -> list[str]:
+_Floats = dict[str, tuple[str, str]]
+
+
+def other_floats(original: onnx.GraphProto, candidate: onnx.GraphProto) -> tuple[_Floats, _Floats]:
+    """Return the inputs and outputs that are floats of two types, with both types."""
+    inputs, outputs = (
+        {
+            port.name: (dtype_name(port.dtype), dtype_name(other.dtype))
+            for port, other in _by_name(ports(original), ports(candidate))
+            if _are_floats(port, other)
+        }
+        for ports in (input_ports, output_ports)
+    )
+    return inputs, outputs
+
+
+def _by_name(ours: Sequence[Port], theirs: Sequence[Port]) -> list[tuple[Port, Port]]:
+    others = {port.name: port for port in theirs}
+    return [(port, others[port.name]) for port in ours if port.name in others]
+
+
+def _are_floats(port: Port, other: Port) -> bool:
+    """Tell whether two ports hold floats, of two types."""
+    is_one_kind = port.kind == other.kind and port.dtype != other.dtype
+    return is_one_kind and {port.dtype, other.dtype} <= _FLOATS
+
+
+def _differences(
+    what: str, ours: Sequence[Port], theirs: Sequence[Port], *, converts: bool
+) -> list[str]:
     names, other_names = [port.name for port in ours], [port.name for port in theirs]
     own, others = set(names), set(other_names)
     differences = [f"the candidate has no {what} {n!r}" for n in names if n not in others]
@@ -301,7 +346,8 @@ def _differences(what: str, ours: Sequence[Port], theirs: Sequence[Port]) -> lis
     if names != other_names:
         return [f"the {what}s are in another order: {other_names} where the original has {names}"]
     for port, other in zip(ours, theirs, strict=True):
-        if port.type_name != other.type_name and "unknown" not in (port.kind, other.kind):
+        is_bridged = "unknown" in {port.kind, other.kind} or (converts and _are_floats(port, other))
+        if port.type_name != other.type_name and not is_bridged:
             differences.append(f"{what} {port.name!r} is {other.type_name}, not {port.type_name}")
         elif None not in (port.shape, other.shape) and _rank(port) != _rank(other):
             differences.append(f"{what} {port.name!r} has rank {_rank(other)}, not {_rank(port)}")

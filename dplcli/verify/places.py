@@ -77,7 +77,7 @@ from dplcli.verify.search import (
     odd_draws,
     sizes_of,
 )
-from dplcli.verify.values import Leaf, RunError, StoppedError, leaves_of
+from dplcli.verify.values import Leaf, RunError, StoppedError, arrays_in, leaves_of
 from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 
 if TYPE_CHECKING:
@@ -943,7 +943,7 @@ class _Places(CutModels):
         finite = _where_finite(expected, given)
         oddities = oddities_of(feeding.arrays(place).values())
         if not is_same(given, finite) or _has_other_zeros(expected, given):
-            record.note = f"{_label(self.ours, end)} {_ODD}"
+            self._note_odd(place, feeding)
             odd = _oddly(expected, given, oddities)
             if odd and self._judge.settings.of_rule and not self._is_of_kernels(place, feeding):
                 record.odd |= odd
@@ -969,13 +969,39 @@ class _Places(CutModels):
         if infinite and of_rule is not None and self._is_of_kernels(place, feeding):
             return None
         if infinite and (of_rule is not None or not any(map(is_guard, place.nodes[0]))):
-            record.note = f"{_label(self.ours, end)} {_ODD}"
+            self._note_odd(place, feeding)
             record.odd |= infinite & (of_rule.excused if of_rule else set()) or infinite
             return None
         if of_rule is not None and oddities & of_rule.excused:
             covered.revoke(feeding.feeds)
             return None
         return replace(failure, fed=feeding.arrays(place))
+
+    def _note_odd(self, place: Place, feeding: Feeding) -> None:
+        """Note that a place differs where no finite number is; name the node that makes it."""
+        record = self.records[place.pair.candidate]
+        if not record.note.endswith(_ODD):
+            record.note = f"{_label(self.ours, self._odd_end(place, feeding))} {_ODD}"
+
+    def _odd_end(self, place: Place, feeding: Feeding) -> str:
+        """Return the first value of a place that is not finite though all before it is.
+
+        That is what the place computes, if it is fed such numbers, or if they make no difference.
+        """
+        part, side = place.parts[0], self.sides[0]
+        try:
+            source, feeds = self.experiment.cut_out(side, [place], feeding, shows=True)
+            outputs = Runner(source, REFERENCE_LEVEL).run(feeds)
+        except (RunError, StoppedError):
+            return part.end
+        made = {name.removeprefix(made_name("")): leaves for name, leaves in outputs.items()}
+        values = {**feeds, **_fed_as(made)}
+        for row in sorted(part.nodes):
+            if all(_is_finite(values.get(n)) for n in side.wiring.reads[row]):
+                odd = (n for n in side.wiring.nodes[row].output if not _is_finite(values.get(n)))
+                if name := next(odd, None):
+                    return str(name)
+        return part.end
 
     def _is_of_kernels(self, place: Place, feeding: Feeding) -> bool:
         """Tell whether onnx's evaluator gives the same for both, in float64."""
@@ -1171,6 +1197,12 @@ def _oddly(
     return {kind for kind in kinds if is_other and kind in oddities} - (
         {"zero_sign"} if "inf" in oddities else set()
     )
+
+
+def _is_finite(value: Feed) -> bool:
+    """Tell whether no float of a value is NaN or infinite, as far as it is known."""
+    floats = (array for array in arrays_in(value) if array.dtype.kind == "f")
+    return all(bool(np.isfinite(array).all()) for array in floats)
 
 
 def _has_other_zeros(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:

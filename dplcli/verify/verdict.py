@@ -472,6 +472,8 @@ class VerificationResult:
         regions: What places that differ give by themselves, if that was asked.
         kernels: Where the partitions of the candidate ran, if kernels were asked for.
         memory: What a run takes of the memory, if the models are large or somebody limited it.
+        is_quantised: Whether the candidate computes with numbers in steps, and the original not.
+        retyped: The inputs and outputs that are floats of another type in the candidate, in words.
     """
 
     equivalent: bool
@@ -491,6 +493,8 @@ class VerificationResult:
     regions: LocalJudgement | None = None
     kernels: KernelReport | None = None
     memory: MemoryPlan | None = None
+    is_quantised: bool = False
+    retyped: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Literal["equivalent", "different", "inconclusive"]:
@@ -498,6 +502,12 @@ class VerificationResult:
         if not self.equivalent:
             return "different"
         return "inconclusive" if self.doubts else "equivalent"
+
+    @property
+    def is_retyped_alone(self) -> bool:
+        """Whether nothing differs but the types of floats that go in or come out."""
+        is_all = bool(self.retyped) and self.reasons == self.retyped
+        return is_all and all(output.ok for output in self.outputs)
 
     @property
     def answer(self) -> Literal["equivalent", "different", "inconclusive"]:

@@ -250,6 +250,29 @@ def test_another_interface_is_no(dpl: Dpl, save: Save) -> None:
         assert "NOT equivalent" in answer.out
 
 
+def test_a_candidate_that_is_meant_to_differ_gets_a_hint(dpl: Dpl, save: Save) -> None:
+    """Quantised, or of another precision; not if both are quantised, or one is merely wrong."""
+    head = "g (float[2, 4] x) => (float[2, 4] y) <float s = {0.01}, uint8 z = {128}>"
+    steps = "q = QuantizeLinear (x, s, z)  d = DequantizeLinear (q, s, z)"
+    save(f"{head} {{ y = Tanh (x) }}", "float.onnx")
+    save(f"{head} {{ {steps}  y = Tanh (d) }}", "steps.onnx")
+    save(f"{head} {{ {steps}  y = Sin (d) }}", "others.onnx")
+    save(f"{head} {{ y = Sin (x) }}", "wrong.onnx")
+    save("g (float16[2, 4] x) => (float16[2, 4] y) { y = Tanh (x) }", "half.onnx")
+
+    def hint(one: str, other: str) -> str:
+        answer = dpl("verify", one, other)
+        assert answer.code == 1
+        lines = [line for line in answer.out.splitlines() if line.startswith("hint: ")]
+        return "".join(lines)
+
+    assert "is quantised" in hint("float.onnx", "steps.onnx")
+    assert "dpl accuracy float.onnx steps.onnx --layers tells" in hint("float.onnx", "steps.onnx")
+    assert "is of another precision" in hint("float.onnx", "half.onnx")
+    assert not hint("steps.onnx", "others.onnx")
+    assert not hint("float.onnx", "wrong.onnx")
+
+
 def test_the_last_line_says_why_the_exit_code_is_what_it_is(dpl: Dpl, model: Path) -> None:
     """Equivalent, but not as asked; or nothing was run, since there is nothing to feed alike."""
     answer = dpl("verify", model, model, "--min-power", "1", "--mutants", "1", "--rtol", "1e30")

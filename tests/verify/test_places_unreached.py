@@ -269,6 +269,18 @@ def test_where_nothing_finite_is_given_counts_only_if_asked(save: Save) -> None:
     assert strict.verdict == "different"
 
 
+def test_a_note_names_the_node_that_makes_what_is_not_finite(save: Save) -> None:
+    """It is the Div that divides by zero, not what reads it, though the cut is behind that."""
+    head = "g (float[3, 4] x, float[3, 4] z) => (float[3, 4] y)"
+    ours = f"{head} {{ d = Div (x, z)  n = Neg (d)  y = Add (n, x) }}"
+    theirs = f"{head} {{ r = Reciprocal (z)  q = Mul (x, r)  n = Neg (q)  y = Sub (x, q) }}"
+
+    warnings = compare(save, ours, theirs).warnings
+
+    assert "Div 'd' differs where the original is fed or gives NaN, an infinity or -0" in warnings
+    assert not any(warning.startswith(("Neg", "Add")) for warning in warnings)
+
+
 def test_numbers_that_are_missing_count_only_if_asked(save: Save) -> None:
     """A tree may send them either way."""
     tree = """<ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>

@@ -10,12 +10,13 @@ import numpy as np
 
 from dplcli.errors import VerificationError
 from dplcli.verify.check import InputRequest
+from dplcli.verify.compare import held_as
 from dplcli.verify.inputs import draws
 from dplcli.verify.inputs.draws import Mood, Range
 from dplcli.verify.inputs.given import check_known, shaped_sizes, sizes_given
 from dplcli.verify.inputs.relations import fixed_sizes, static_sizes, tied_sizes
 from dplcli.verify.inputs.sizes import size_plans
-from dplcli.verify.model import Dataflow, Port, input_domain, output_ports
+from dplcli.verify.model import Dataflow, Port, dtype_name, input_domain, output_ports
 from dplcli.verify.run import Runner
 from dplcli.verify.values import Feed, Outputs, RunError
 
@@ -104,6 +105,7 @@ class Attempts:
         self.asked = {
             name: draws.asked_range(by_name[name], *r) for name, r in request.ranges.items()
         }
+        self._exact_in = request.exact_in
         self._domain = cache(partial(input_domain, flow))
         self._fixed = fixed_sizes(flow)
         self._has_run = False
@@ -177,10 +179,15 @@ class Attempts:
         for seed in seeds:
             made = {p.name: draws.draw(p, ranges[p.name], sizes, seed) for p in free}
             fed = {**made, **given}
-            feeds[seed] = {port.name: fed[port.name] for port in self.ports}
+            feeds[seed] = {port.name: self._exact(port, fed[port.name]) for port in self.ports}
         outputs = dict(zip(feeds, self.runner.run_each([*feeds.values()]), strict=True))
         self._has_run = True
         return Found(feeds, outputs, ranges, sizes, mood)
+
+    def _exact(self, port: Port, feed: Feed) -> Feed:
+        """Return what is fed, rounded so that another float type holds it, too, if it has to."""
+        other = self._exact_in.get(port.name)
+        return feed if other is None else held_as(dtype_name(port.dtype), held_as(other, feed))
 
     def _tried(
         self, free: Sequence[Port], sizes: Mapping[str, int], wanted: Sequence[int]
