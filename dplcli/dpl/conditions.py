@@ -39,6 +39,7 @@ from dplcli.ir.operators import (
     inputs_of,
     parameter_of,
 )
+from dplcli.ir.printer import print_numbers
 from dplcli.ir.traversal import behind_identities, captured_values
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.shapes import Knowledge, shape_of
@@ -2204,7 +2205,7 @@ def _described(value: Value) -> str:
     text = "of unknown type" if known is None else str(known)
     if tensor is None or tensor.size > _MOST_NUMBERS or tensor.is_external:
         return text
-    return f"{text} = {tensor.numpy().tolist()}"
+    return f"{text} = {print_numbers(tensor)}"
 
 
 def without(

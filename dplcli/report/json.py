@@ -10,7 +10,7 @@ from typing import Any
 from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Tensor, Value
-from dplcli.ir.printer import print_attribute
+from dplcli.ir.printer import print_attribute, short_float
 from dplcli.keys import keys_of, schema_name
 from dplcli.version import __version__
 
@@ -106,4 +106,5 @@ def _attribute_record(attribute: Attribute) -> object:
     )
     if attribute.ref or isinstance(value, Tensor) or not is_plain:
         return print_attribute(attribute)
-    return list(value) if isinstance(value, tuple) else value
+    plain = [short_float(item) if isinstance(item, float) else item for item in items]
+    return plain if isinstance(value, tuple) else plain[0]

@@ -25,6 +25,7 @@ from dplcli.errors import DplError, UsageError, did_you_mean
 from dplcli.escaping import one_line
 from dplcli.ir.model import ORIGIN_KEY, called_function, scope_of
 from dplcli.ir.operators import OP_KINDS, RANDOM_OPS, kind_of, schema_of
+from dplcli.ir.printer import short_float
 from dplcli.ir.traversal import captured_values
 from dplcli.ir.types import Tensor
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, is_partition, is_region, read_entries
@@ -805,7 +806,7 @@ def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(_text, value[:64])) + ", …" * (len(value) > 64)  # noqa: PLR2004
     if isinstance(value, float):
-        return f"{value:.7g}"
+        return str(short_float(value))
     if isinstance(value, Tensor):
         return f"{value.dtype}{list(value.shape)} {' '.join(facts_of(value).first)}"
     return str(value)
