@@ -369,7 +369,8 @@ class PartFit(NamedTuple):
 
 @keys(
     "rule origin=rule.origin candidates matched taken refused examples "
-    "missing_operators=missing opset_holds nearest part"
+    "missing_operators=missing opset_holds nearest part",
+    columns="rule candidates:count matched:count taken:count refused=stages:number",
 )
 @dataclass(frozen=True)
 class RuleExplanation:
@@ -398,6 +399,11 @@ class RuleExplanation:
     nearest: MatchTrace | None = None
     part: PartFit | None = None
     opset_holds: bool = True
+
+    @property
+    def stages(self) -> str:
+        """How many matches were refused by which stage, in words."""
+        return ", ".join(f"{count} by {stage}" for stage, count in self.refused.items()) or "0"
 
 
 @keys("rule node scope=node.scope verdict match=match.place refusal=rejection trace")

@@ -547,7 +547,14 @@ _POSITION = attrgetter("position")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@keys("rule root stage reason at")
+Outlook: TypeAlias = Literal["mend", "open", "none"]
+"""What a reader can do about a refusal: something, perhaps something, nothing."""
+
+_MENDED = ("escape", "budget", "prune")
+"""Stages of refusals that another option undoes."""
+
+
+@keys("rule root stage reason at", columns="rule root stage reason:prose")
 class Rejection(NamedTuple):
     """Why a match at *root* was refused.
 
@@ -560,6 +567,7 @@ class Rejection(NamedTuple):
         unranked: The value whose rank would have to be known to tell.
         condition: The condition that does not hold.
         bound: What its names stand for.
+        is_open: Whether the condition may hold once more is known of the model.
     """
 
     rule: Rule
@@ -570,6 +578,14 @@ class Rejection(NamedTuple):
     unranked: Value | None = None
     condition: Condition | None = None
     bound: Mapping[str, Bound] = MappingProxyType({})
+    is_open: bool = False
+
+    @property
+    def outlook(self) -> Outlook:
+        """Whether a reader can do something about it."""
+        if self.is_open or self.stage in _MENDED:
+            return "mend"
+        return "none" if self.stage == "where" else "open"
 
     @property
     def facts(self) -> list[str]:

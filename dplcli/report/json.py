@@ -11,7 +11,7 @@ from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Tensor, Value
 from dplcli.ir.printer import print_attribute, short_float
-from dplcli.keys import keys_of, schema_name
+from dplcli.keys import keys_of, part_of, schema_name
 from dplcli.version import __version__
 
 Json = dict[str, Any]
@@ -69,9 +69,7 @@ def parts_of(value: object) -> Json:
         if not path:
             record.pop(place[0], None)
             continue
-        part: Any = value
-        for step in path:
-            part = _step(part, step)
+        part = part_of(value, path)
         if is_optional and (part is None or (hasattr(part, "__len__") and not len(part))):
             continue
         inner = record
@@ -82,18 +80,6 @@ def parts_of(value: object) -> Json:
         elif part is not None:
             inner.update(parts_of(part))
     return record
-
-
-def _step(part: Any, step: str) -> Any:  # noqa: ANN401  # anything
-    if part is None:
-        return None
-    if step == "len":
-        return len(part)
-    if step.isdigit():
-        return part[int(step)]
-    if isinstance(part, (list, tuple)) and not hasattr(part, step):
-        return [_step(item, step) for item in part]
-    return getattr(part, step)
 
 
 def _attribute_record(attribute: Attribute) -> object:

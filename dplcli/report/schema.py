@@ -23,9 +23,9 @@ from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Value
 from dplcli.keys import keys_of, schema_name
 from dplcli.lazy import indented_imports
-from dplcli.report.catalog import CatalogList, ProblemList, RuleList, TrialList
-from dplcli.report.document import Doctor
+from dplcli.report.inspect import Doctor
 from dplcli.report.many import Answers
+from dplcli.report.patterns import CatalogList, ProblemList, RuleList, TrialList
 from dplcli.report.view import Viewed
 from dplcli.targets.contract import Contract
 

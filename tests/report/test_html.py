@@ -15,11 +15,18 @@ from functools import cache
 import pytest
 
 from dplcli.outcomes import VerifyOutcome
-from dplcli.report.document import Drawn, verification_document
+from dplcli.report.document import Drawn
 from dplcli.report.html import PageGraphs, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.picture import opened, picture_of
-from dplcli.report.tables import Bin, error_bins, error_histograms, percent, ranked
+from dplcli.report.tables import percent
+from dplcli.report.verify import (
+    Bin,
+    error_bins,
+    error_histograms,
+    ranked,
+    verification_document,
+)
 from dplcli.report.view import SCRIPTS, beside_record, view_data
 from dplcli.verify import Power
 from tests.helpers import with_long
