@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
+    from dplcli.passes.nearest import NearestRule
     from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
     from dplcli.passes.rewrite import Application, Missing, Trace
@@ -566,7 +567,7 @@ class KernelsOutcome(ModelOutcome):
         return [PlannedPartition(p.call, p.function, p.library, p.why) for p in self.partitions]
 
 
-@keys("model=label rules verdicts", "dpl.explain/1")
+@keys("model=label rules verdicts left_out?", "dpl.explain/1")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExplainOutcome(ModelOutcome):
     """Why rules match where they do, and not elsewhere.
@@ -574,10 +575,12 @@ class ExplainOutcome(ModelOutcome):
     Attributes:
         rules: What became of each rule.
         verdicts: What each rule says of the node asked about; empty if none was.
+        left_out: The nodes that no match has, if that was asked: the nearest rule of each.
     """
 
     rules: tuple[RuleExplanation, ...]
     verdicts: tuple[NodeExplanation, ...] = ()
+    left_out: tuple[NearestRule, ...] | None = None
 
     @property
     def node(self) -> tuple[NodeExplanation, ...]:

@@ -109,8 +109,10 @@ class MatchTrace(NamedTuple):
         fits: Whether the pattern fits.
         given_up: Whether the search took too many steps.
         values: For each of *lines* the value that it matched, or that was found instead.
+        rule: The rule whose pattern it is.
     """
 
+    rule: Rule
     root: Node
     matched: int
     of: int
@@ -193,7 +195,7 @@ class Tracer:
         lines, values = tuple(line for line, _ in tree), tuple(value for _, value in tree)
         fits, given_up = attempt.fits, attempt.given_up and not attempt.fits
         matched, of = attempt.matched, max(attempt.matched, self._size(attempt.slots))
-        return MatchTrace(root, matched, of, mismatch, lines, fits, given_up, values)
+        return MatchTrace(self.rule, root, matched, of, mismatch, lines, fits, given_up, values)
 
     def _size(self, slots: list[object]) -> int:
         """Count the nodes of the pattern, of a chain those that matched, or that have to."""
@@ -330,7 +332,7 @@ def headline(part: DFPattern) -> str:
 
 
 _MOST_NAMED = 4
-_NEAREST_BUDGET = 20_000
+NEAREST_BUDGET = 20_000
 _MOST_FORGIVEN = 64
 """At how many nodes, of those that match most, one failure is forgiven to see what else fits."""
 
@@ -473,7 +475,7 @@ class Explainer:
             return replace(explanation, part=self._largest_part(rule))
         settled = {item.root for item in rejections}
         left = [root for root in roots if root not in settled and root not in self.owners]
-        tracer = Tracer(rule, budget=_NEAREST_BUDGET)
+        tracer = Tracer(rule, budget=NEAREST_BUDGET)
         return replace(explanation, nearest=tracer.nearest(left[:most]))
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:

@@ -791,6 +791,13 @@ _NEARER: Sequence[Stage] = ("budget", "where", "overlap", "check", "escape", "co
 """The stages at which matches are refused, those last that leave least to be wanted."""
 
 
+def nearness(item: Rejection) -> tuple[int, int]:
+    """Return how near a refused match came: the stage, and how many conditions held."""
+    conditions = item.rule.where
+    held = conditions.index(item.condition) if item.condition in conditions else 0
+    return _NEARER.index(item.stage), held
+
+
 def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     """Say which target each node of *model* goes to, or why none; ask before they are outlined.
 
@@ -801,9 +808,7 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     targets |= {node: match.rule.target for node, match in _taken_along(selection.matches)}
     refused: dict[Node, Rejection] = {}
     for item in selection.refused:
-        other = refused.setdefault(item.root, item)
-        if _NEARER.index(item.stage) > _NEARER.index(other.stage):
-            refused[item.root] = item
+        refused[item.root] = max(refused.get(item.root, item), item, key=nearness)
     mentions = Mentions(selection.rules)
     no_rule: dict[tuple[str, str, str], GapCause] = {}
     found: list[str | GapCause] = []

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rejection
     from dplcli.ir import Node
     from dplcli.outcomes import ExplainOutcome
+    from dplcli.passes.nearest import NearestRule
     from dplcli.report.document import NodeKey
     from dplcli.report.layout import Part
 
@@ -41,7 +42,9 @@ def explain_document(outcome: ExplainOutcome, *, file: Path | None = None) -> Do
     """
     matching = sum(item.matched > 0 for item in outcome.rules)
     verdict = f"{matching} of {counted(len(outcome.rules), 'rule')} matched"
-    if not outcome.rules:
+    if outcome.left_out is not None:
+        verdict = _left_out_in_words(outcome.left_out)
+    elif not outcome.rules:
         verdict = f"{outcome.verdicts[0].node.op_type} {outcome.verdicts[0].node.label}"
     return Document(
         said=partial(_explanation_text, outcome),
@@ -105,6 +108,11 @@ _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": ("."
 def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
     """Return a table of the rules and the nearest miss of each, or the verdicts on one node."""
     parts: list[Part] = []
+    if outcome.left_out is not None:
+        said = Text(f"{_left_out_in_words(outcome.left_out)}.")
+        ranks = [-each.alike for each in outcome.left_out]
+        table = table_of(outcome.left_out, "Left out", ranks=ranks)
+        parts = [table, said] if outcome.left_out else [said]
     shown = _shown(outcome.rules)
     if summed := outcome.rules if verbose else shown:
         parts.append(table_of(summed, "Rules"))
@@ -116,6 +124,11 @@ def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
         parts += [Text()] if number else []
         parts += _verdict_lines(verdict, verbose=verbose)
     return Group(*parts, *map(note, outcome.notes))
+
+
+def _left_out_in_words(items: Sequence[NearestRule]) -> str:
+    count = sum(each.alike for each in items)
+    return f"{counted(count, 'node')} {'is' if count == 1 else 'are'} in no match"
 
 
 def _lacking(rules: Sequence[RuleExplanation], *, verbose: bool) -> list[Part]:

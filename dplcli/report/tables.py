@@ -94,7 +94,7 @@ def _plain(part: object) -> Cell:
             return part.qualified_name
         case Node():
             return f"{part.op_type} {part.label}"
-        case list() | tuple():
+        case list() | tuple() if not hasattr(part, "_fields"):
             return ", ".join(map(str, part))
         case _:
             return str(part)

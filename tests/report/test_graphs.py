@@ -10,9 +10,9 @@ import pytest
 from dplcli import pipeline
 from dplcli.report.diff import drawn_models
 from dplcli.report.document import Drawn, DrawnModel, DrawnPatterns, DrawnStep, key_of
+from dplcli.report.explain import explain_document
 from dplcli.report.partition import partition_document
 from dplcli.report.picture import opened, picture_of, quantised_ranges
-from dplcli.report.explain import explain_document
 from dplcli.report.rewrite import rewrite_document
 from dplcli.report.view import (
     beside_record,

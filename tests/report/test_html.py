@@ -243,7 +243,6 @@ def test_what_a_terminal_shows_in_part_is_listed_in_full() -> None:
 @pytest.mark.parametrize(
     ("share", "text"),
     [
-        (None, ""),
         (0.0, "0 %"),
         (0.00042, "0.042 %"),
         (0.999, "99.9 %"),
