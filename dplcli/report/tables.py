@@ -158,7 +158,7 @@ def table_of(  # noqa: PLR0913  # a table, and what of it is shown
         title=title,
         ranks=ranks,
     )
-    table.show_header = table.show_header and has_headings
+    table.show_header = table.show_header and has_headings and bool(every)
     return with_rest(table, len(every) - len(shown))
 
 
@@ -274,7 +274,7 @@ def rule_table(
     if not shown:
         return Text(" ".join(lines))
     if any(use.refused and not use.reason for use in shown):
-        lines.append("Of other refusals conditions do not hold (--verbose lists them).")
+        lines.append("Other refusals: a condition does not hold.")
     return Group(
         table_of(shown, "Rules", _COLUMNS.format(used_as)),
         *([Text(" ".join(lines), "dim")] if lines else []),

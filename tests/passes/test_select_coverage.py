@@ -260,7 +260,7 @@ def test_the_record_keeps_its_keys_and_adds_costs() -> None:
 
 
 def test_a_node_in_two_functions_counts_once() -> None:
-    """Both calls compute the dequantisation; it is one node of the model, wherever it is counted."""
+    """Both calls compute the dequantisation; it is one node, wherever it is counted."""
     model = model_from_text(
         """g (int8[4] x, float s) => (y, z) {
             d = DequantizeLinear (x, s) y = Relu (d) z = Relu (d) e = Tanh (y) }"""
