@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Match, Rejection, Rule
     from dplcli.ir import Graph, Node, Value
 
-    Standing: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
-
+Standing: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
 
 TRACE_BUDGET = 4 * DEFAULT_BUDGET
 """A search without pruning takes more steps than the matcher's."""

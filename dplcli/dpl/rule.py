@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from dplcli.dpl.pattern import OpName, TextPosition
     from dplcli.ir import Graph
 
-    Opsets: TypeAlias = tuple[int | None, int | None]
-
     Check: TypeAlias = "Callable[[Match], Rejection | None]"
 
     Locate: TypeAlias = Callable[[TextPosition], str]
 
     SomeRule = TypeVar("SomeRule", bound="Rule")
 
+
+Opsets: TypeAlias = tuple[int | None, int | None]
 
 RESERVED_METADATA = frozenset({"Codegen", "PartitionedFromPattern", "dpl.nodes", "dpl.undo"})
 """Metadata keys that a partition alone writes; a rule may give another ``Composite``."""

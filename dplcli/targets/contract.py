@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from dplcli.dpl import PatternRule
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 
-    Plain: TypeAlias = int | float | str | tuple["Plain", ...]
-    """What an attribute can hold, as JSON can say it."""
-
+Plain: TypeAlias = int | float | str | tuple["Plain", ...]
+"""What an attribute can hold, as JSON can say it."""
 
 # Who calls the functions of a model, and what they are given, through any number of functions.
 
