@@ -110,9 +110,14 @@ class Outcome:
         return self._report()
 
     @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no, a sentence each."""
+        return ()
+
+    @property
     def ok(self) -> bool:
         """Whether the answer is yes: the command's exit code is 0."""
-        return True
+        return not self.complaints
 
     def to_json(self) -> dict[str, Any]:
         """Return what the command writes for ``--json``."""
@@ -166,7 +171,7 @@ class StoredOutcome(ModelOutcome):
             VerificationError: There is none, because the answer is no.
         """
         if self._stored is None:
-            reasons = "; ".join(self.document().complaints)
+            reasons = "; ".join(self.complaints)
             raise VerificationError(f"there is no result: {reasons}")
         return self._stored
 
@@ -260,9 +265,9 @@ class MatchOutcome(ModelOutcome):
         return unmet_of(self.expected)
 
     @property
-    def ok(self) -> bool:
-        """Whether matches are as expected."""
-        return not self.unmet
+    def complaints(self) -> tuple[str, ...]:
+        """The same: nothing else is asked of matches."""
+        return self.unmet
 
     @property
     def counts(self) -> dict[str, int]:
@@ -310,11 +315,6 @@ class RunOutcome(ModelOutcome):
         if self.verification is not None and not self.verification.accepted:
             return self.verification.objections or ("partitions give something else than bodies",)
         return () if self.kernels is None else self.kernels.complaints
-
-    @property
-    def ok(self) -> bool:
-        """Whether partitions ran as asked, and gave what they should."""
-        return not self.complaints
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -497,11 +497,6 @@ class BenchOutcome(ModelOutcome):
         return () if self.kernels is None else self.kernels.complaints
 
     @property
-    def ok(self) -> bool:
-        """Whether partitions ran as asked."""
-        return not self.complaints
-
-    @property
     def is_void(self) -> bool:
         """Whether nothing ran on the library that was asked for."""
         return self.kernels is not None and not self.kernels.ran
@@ -557,9 +552,17 @@ class KernelsOutcome(ModelOutcome):
         return sum(bool(item.library) for item in self.partitions)
 
     @property
-    def ok(self) -> bool:
-        """Whether there is a plan."""
-        return self.taken > 0
+    def found(self) -> str:
+        """How many partitions are in the plan, in words."""
+        total = counted(len(self.partitions), "partition")
+        return f"{self.taken:,} of {total} {'is' if self.taken == 1 else 'are'} in the plan"
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why there is no plan."""
+        if not self.partitions:
+            return (f"{self.label} has no partition for dnnl, so no plan is written",)
+        return () if self.taken else (f"{self.found}, so it is not written",)
 
     @property
     def planned(self) -> list[PlannedPartition]:
@@ -738,9 +741,10 @@ class WrittenOutcome(StoredOutcome):
         return self.delivery.failures
 
     @property
-    def whereabouts(self) -> str:
-        """Where a result that failed is."""
-        return NOTHING_WRITTEN if self.delivery.kept is None else f"kept as {self.delivery.kept}"
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no, and where a result that failed is."""
+        kept = self.delivery.kept
+        return (*self.failures, NOTHING_WRITTEN if kept is None else f"kept as {kept}")
 
 
 @keys(
@@ -875,6 +879,11 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
     def failures(self) -> list[str]:
         """Reasons for a no that the comparison does not give, a sentence each."""
         return [*self.unmet, *self.delivery.failures]
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no, and where a result that failed is."""
+        return super(MatchOutcome, self).complaints  # what WrittenOutcome says
 
     @property
     def covered(self) -> Covered:
@@ -1076,9 +1085,9 @@ class RewriteOutcome(WrittenOutcome):
         )
 
     @property
-    def whereabouts(self) -> str:
-        """Where a result that failed is; "" if none was to be written."""
-        return "" if self.is_dry else super().whereabouts
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no, and where a result that failed is, if one was to be written."""
+        return tuple(self.failures) if self.is_dry else super().complaints
 
     @property
     def is_wanted(self) -> bool:
@@ -1661,9 +1670,9 @@ class AccuracyOutcome(Outcome):
         return tuple(misses)
 
     @property
-    def ok(self) -> bool:
-        """Whether it comes as near as was asked for."""
-        return not self.misses
+    def complaints(self) -> tuple[str, ...]:
+        """The same, a sentence each."""
+        return self.unmet
 
     @property
     def unmet(self) -> tuple[str, ...]:

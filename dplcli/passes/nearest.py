@@ -69,7 +69,8 @@ def nearest_rules(explainer: Explainer, rules: Sequence[Rule]) -> tuple[NearestR
         found, why = traces[node], mentions.reason(node)
         if why == NO_ROOT:
             found = found or [inside[each] for each in nodes if each in inside]
-        if (item := refused.get(node)) is not None:
+        if node in refused:
+            item = refused[node]
             text = item.condition and item.condition.text
             key: tuple[object, ...] = (item.rule.qualified_name, item.stage, text)
             said = NearestRule(node, alike, item.reason, item.rule, item.stage)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dplcli.errors import counted
-from dplcli.escaping import one_line
 from dplcli.keys import keys
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
 from dplcli.report.document import Case, Document
 from dplcli.report.json import published
-from dplcli.report.layout import Group, Heading, Text, TextTable, lines_of
+from dplcli.report.layout import Group, Heading, Text, lines_of
 from dplcli.report.tables import RuleUse, note, percent, table_of
 
 if TYPE_CHECKING:
@@ -133,27 +132,22 @@ def about(answer: ModelAnswer, line: str) -> str:
     return f"{answer.label}: {line.removeprefix(f'{Path(answer.label).name}: ')}"
 
 
-def _table(answers: Iterable[ModelAnswer]) -> TextTable:
+def _table(answers: Sequence[ModelAnswer]) -> Part:
     """Return a row for each model; the columns are the figures that any of them has."""
-    answers = list(answers)
     names = list(dict.fromkeys(name for answer in answers for name in answer.figures))
-    has_why = any(answer.status != "yes" and answer.messages for answer in answers)
     has_verdicts = any(answer.verdict for answer in answers)
-    columns = ("model", "result", *names, *(["why"] if has_why else []))
-    ranks = (answer.status == "yes" for answer in answers)
-    table = TextTable(*columns, right=names, prose=("why",), title="Models", ranks=ranks)
+    rows = []
     for answer in answers:
         word = (has_verdicts and answer.verdict) or _WORDS[answer.status]
         why = next(iter(answer.messages), "").partition("\n    ")[0]  # without an excerpt
         for name in (answer.label, Path(answer.label).name):
             why = why.removeprefix(f"{name}: ")
-        table.add_row(
-            one_line(answer.label),
-            Text(word, _STYLES[answer.status]),
-            *(answer.figures.get(name, "") for name in names),
-            *([one_line("" if answer.status == "yes" else why)] if has_why else []),
-        )
-    return table
+        figures = (answer.figures.get(name, "") for name in names)
+        reason = "" if answer.status == "yes" else why
+        rows.append((answer.label, Text(word, _STYLES[answer.status]), *figures, reason))
+    columns = " ".join(f"{name.replace(' ', '_')}=:number" for name in names)
+    ranks = (answer.status == "yes" for answer in answers)
+    return table_of(rows, "Models", f"model result {columns} why:prose?", ranks=ranks)
 
 
 def _totals(answers: Iterable[ModelAnswer]) -> dict[str, RuleTotal]:

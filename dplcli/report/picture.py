@@ -539,11 +539,11 @@ class _Scope:
 def _boxed(nodes: list[Node], paths: Mapping[Node, tuple[str, ...]], repeated: str = "") -> Box:
     """Put the nodes of a sheet into boxes; the scope of layers that are alike is *repeated*."""
     top = _Scope()
-    for place, node in enumerate(nodes):
+    for number, node in enumerate(nodes):
         scope = top
         for part in paths[node]:
             scope = scope.inner.setdefault(part, _Scope())
-        scope.nodes.append((place, node))
+        scope.nodes.append((number, node))
     root = top.box("", "sheet", repeated)
     places = {node: number for number, node in enumerate(nodes)}
 

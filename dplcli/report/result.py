@@ -59,7 +59,7 @@ def result_document(
         command=command,
         subject=outcome.label,
         ok=outcome.ok,
-        complaints=(*failures, *filter(None, [outcome.whereabouts])),
+        complaints=outcome.complaints,
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*outcome.notes, *notes),

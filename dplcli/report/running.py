@@ -60,22 +60,17 @@ def run_document(outcome: RunOutcome) -> Document:
 
 def plan_document(outcome: KernelsOutcome) -> Document:
     """Report on a plan of partitions."""
-    total = counted(len(outcome.partitions), "partition")
-    found = f"{outcome.taken:,} of {total} {'is' if outcome.taken == 1 else 'are'} in the plan"
-    complaints = () if outcome.taken else (f"{found}, so it is not written",)
-    if not outcome.partitions:
-        complaints = (f"{outcome.label} has no partition for dnnl, so no plan is written",)
     fates = Counter(
         (item.function, item.library or "onnxruntime", item.why) for item in outcome.partitions
     )
     rows = [(name, n, where, why) for (name, where, why), n in fates.items()]
     table = table_of(rows, "", "function calls:count runs_on why_not:prose")
-    end = [Text(f"{found}. Wrote {outcome.output}.")] if outcome.taken else []
+    end = [Text(f"{outcome.found}. Wrote {outcome.output}.")] if outcome.taken else []
     return Document(
         said=Group(table, *end),
         of=outcome,
         ok=outcome.ok,
-        complaints=complaints,
+        complaints=outcome.complaints,
         command="dpl kernels plan",
         subject=outcome.label,
     )

@@ -253,7 +253,7 @@ def test_what_a_terminal_shows_in_part_is_listed_in_full() -> None:
         (float("inf"), "infinite"),
     ],
 )
-def test_shares_are_written_for_people(share: float | None, text: str) -> None:
+def test_shares_are_written_for_people(share: float, text: str) -> None:
     """Percent while that can be read, then multiples."""
     assert percent(share) == text
 
