@@ -53,14 +53,15 @@ def match_document(outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = ()
         outcome: What was found.
         catalogs: What was named on the command line.
     """
-    selection, uses = outcome.selection, rule_uses(outcome.counts, outcome.refused)
-    count = sum(outcome.counts.values())
+    selection, counts = outcome.selection, outcome.counts
+    count = sum(counts.values())
     verdict = "1 match" if count == 1 else f"{count:,} matches" if count else "No matches"
     findings = findings_of(outcome, catalogs)
 
     def said(*, verbose: bool) -> Part:
         parts: list[Part] = [each.line for each in findings if verbose]
-        parts.append(rule_table(uses, len(outcome.counts)))
+        uses = rule_uses(counts, selection.refused, verbose=verbose)
+        parts.append(rule_table(uses, len(counts)))
         if not count:
             parts.append(hint("dpl explain, with the same arguments, says why"))
         parts += _listing(selection) if verbose else []
@@ -78,7 +79,7 @@ def match_document(outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = ()
         failures=outcome.unmet,
         notes=outcome.notes,
         facts=(("matches", f"{count:,}"), ("refused", f"{len(outcome.refused):,}")),
-        rules=uses,
+        rules=rule_uses(counts, selection.refused),
         cases=expectation_cases(outcome.expected),
         findings=findings,
     )
@@ -154,7 +155,7 @@ def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     parts: list[Part] = []
     if outcome.prepared is not None:
         parts += [_prepared(outcome.prepared, verbose=verbose), Text()]
-    uses = rule_uses(outcome.counts, selection.refused, outcome.functions)
+    uses = rule_uses(outcome.counts, selection.refused, outcome.functions, verbose=verbose)
     table = rule_table(uses, len(outcome.counts), is_brief=not verbose)
     parts += [table, *(_listing(selection, outcome.partitions) if verbose else [])]
     if outcome.regions is not None:

@@ -146,7 +146,7 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
         if not counts:
             return Text("Stopped before any rule was applied.")
         hidden = set() if verbose else _unremarkable(outcome)
-        uses = rule_uses(counts, outcome.refused)
+        uses = rule_uses(counts, outcome.refused, verbose=verbose)
         return rule_table(uses, len(counts), "applied", hidden=hidden, is_brief=not verbose)
     listed = Counter(entry.rule for entry in plan.entries)
     if not listed:

@@ -179,7 +179,7 @@ class RuleUse(NamedTuple):
         used: How often it was applied, or how many of its matches were outlined.
         refused: How often its pattern fits but the match was refused.
         functions: How many functions were written for it; None if none were to be written.
-        reason: The most frequent of the reasons that tell a reader something.
+        reason: The most frequent reason, as far as it is told.
     """
 
     name: str
@@ -193,6 +193,8 @@ def rule_uses(
     counts: Mapping[str, int],
     refused: Iterable[Rejection],
     functions: Mapping[str, int] | None = None,
+    *,
+    verbose: bool = False,
 ) -> tuple[RuleUse, ...]:
     """Return the rules that were applied or refused, in listed order.
 
@@ -200,6 +202,7 @@ def rule_uses(
         counts: How often each rule was used.
         refused: The refused matches.
         functions: How many functions were written, by rule; None if none were to be written.
+        verbose: Whether reasons about which nothing can be done are told, too.
     """
     refusals: dict[str, list[Rejection]] = {}
     for item in refused:
@@ -208,18 +211,15 @@ def rule_uses(
     for name, used in counts.items():
         of_rule = refusals.get(name, [])
         written = None if functions is None else functions.get(name, 0)
+        told = [item for item in of_rule if verbose or item.outlook != "none"]
         if used or of_rule:
-            uses.append(RuleUse(name, used, len(of_rule), written, _main_reason(of_rule)))
+            uses.append(RuleUse(name, used, len(of_rule), written, _main_reason(told)))
     return tuple(uses)
 
 
 def _main_reason(refused: Sequence[Rejection]) -> str:
-    """Return the most frequent reason of the most frequent stage: of those with a mend, if any.
-
-    That a condition does not hold is no news: nothing can be done about it.
-    """
-    told = [item for item in refused if item.outlook != "none"]
-    told = [item for item in told if item.outlook == "mend"] or told
+    """Return the most frequent reason of the most frequent stage: of those with a mend, if any."""
+    told = [item for item in refused if item.outlook == "mend"] or refused
     stages = Counter(item.stage for item in told)
     if not stages:
         return ""
@@ -273,12 +273,11 @@ def rule_table(
         lines.append(said)
     if not shown:
         return Text(" ".join(lines))
+    lines = [" ".join(lines)] if lines else []
     if any(use.refused and not use.reason for use in shown):
-        lines.append("Other refusals: a condition does not hold.")
-    return Group(
-        table_of(shown, "Rules", _COLUMNS.format(used_as)),
-        *([Text(" ".join(lines), "dim")] if lines else []),
-    )
+        lines.append("Other refusals: a condition does not hold (--verbose says which).")
+    table = table_of(shown, "Rules", _COLUMNS.format(used_as))
+    return Group(table, *(Text(line, "dim") for line in lines))
 
 
 def refusal_list(refused: Iterable[Rejection]) -> Part:
