@@ -163,10 +163,14 @@ def _member(cls: type, name: str) -> tuple[Any, str]:
 def _resolved(annotation: Any, module: str) -> Any:  # noqa: ANN401  # any type
     """Return the type that an annotation means, without what it says of classes and changes."""
     holder = type("_Holder", (), {"__annotations__": {"it": annotation}})
-    hint = get_type_hints(holder, vars(sys.modules[module]), _names())["it"]
+    hint = get_type_hints(holder, _names(), vars(sys.modules[module]))["it"]
     while get_origin(hint) in {ClassVar, Final}:
         (hint,) = get_args(hint)
     return hint
+
+
+def _home(found: object) -> str:
+    return found.__module__ if isinstance(found, type) else ""
 
 
 @cache
@@ -175,10 +179,11 @@ def _names() -> dict[str, object]:
 
     A class has a name of its own in all of dpl.
     """
-    found: dict[str, object] = {**vars(collections.abc), "ModelProto": object}
+    found: dict[str, object] = {**vars(collections.abc), "Path": Path}
     ours = [each for name, each in sys.modules.items() if name.startswith("dplcli.")]
     for module in ours:
-        found |= {name: it for name, it in vars(module).items() if isinstance(it, type)}
+        mine = vars(module).items()
+        found |= {name: it for name, it in mine if _home(it) == module.__name__}
     return found
 
 
