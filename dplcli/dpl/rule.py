@@ -567,7 +567,7 @@ class Rejection(NamedTuple):
         unranked: The value whose rank would have to be known to tell.
         condition: The condition that does not hold.
         bound: What its names stand for.
-        is_open: Whether the condition may hold once more is known of the model.
+        is_open: Whether the condition may hold once more is known of the model, or less names it.
     """
 
     rule: Rule

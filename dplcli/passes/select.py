@@ -338,7 +338,8 @@ def _object_to_facts(match: Match) -> Rejection | None:
             held = [value for value in match.bindings.values() if value.holder]
             held_by = [f"{value.name!r} is named by {value.holder}" for value in held]
             reason = "; ".join([unmet.reason, *dict.fromkeys(held_by)])
-            found = (reason, match.root, unmet.unranked, condition, match.bound, unmet.is_open)
+            is_open = unmet.is_open or bool(held)
+            found = (reason, match.root, unmet.unranked, condition, match.bound, is_open)
             return Rejection(match.rule, match.root, "where", *found)
     return None if match.rule.check is None else _checked(match, match.rule.check)
 
