@@ -442,7 +442,7 @@ def rewrite(model: ModelLike, settings: _RewriteKeywords) -> outcomes.RewriteOut
     written = _write(
         model, settings, lambda file, chosen: pipeline.rewrite(file, chosen, settings.trace)
     )
-    return _rewritten("dpl rewrite", written, model, _catalogs_in(settings))
+    return _rewritten(written, model, _catalogs_in(settings))
 
 
 @_job_of_two(_ApplyKeywords)
@@ -462,11 +462,10 @@ def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> outcomes.Re
         settings,
         lambda file, chosen: pipeline.apply_plan(Path(plan), file, chosen, settings.trace),
     )
-    return _rewritten("dpl apply", written, model, [os.fspath(plan), *_catalogs_in(settings)])
+    return _rewritten(written, model, [os.fspath(plan), *_catalogs_in(settings)])
 
 
 def _rewritten(
-    command: str,
     written: tuple[outcomes.RewriteOutcome, _Stored | None],
     model: ModelLike,
     catalogs: Sequence[str],
@@ -474,7 +473,7 @@ def _rewritten(
 
     outcome, stored = written
     file = _path_of(model)
-    document = partial(report.rewrite_document, command, outcome, file=file, catalogs=catalogs)
+    document = partial(report.rewrite_document, outcome, file=file, catalogs=catalogs)
     return outcome.answered(document, stored)
 
 

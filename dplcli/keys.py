@@ -1,17 +1,17 @@
-"""What JSON calls the parts of a value, declared once: at the class of the value."""
+"""What JSON and tables call the parts of a value, declared once: at the class of the value."""
 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     AnyClass = TypeVar("AnyClass", bound=type)
 
-_KEYS, _SCHEMA = "_json_keys", "_json_schema"
+_KEYS, _SCHEMA, _COLUMNS = "_json_keys", "_json_schema", "_columns"
 
 
 class Key(NamedTuple):
@@ -28,7 +28,25 @@ class Key(NamedTuple):
     is_optional: bool
 
 
-def keys(text: str = "...", schema: str = "") -> Callable[[AnyClass], AnyClass]:
+class Column(NamedTuple):
+    """A column of a table, of which each row is about one value.
+
+    Attributes:
+        title: What it is called.
+        path: Attributes and positions that lead to the part of the value.
+        form: How the part is written, one of those of :mod:`dplcli.report.tables`.
+        is_optional: Whether it is left out where no row has anything in it.
+    """
+
+    title: str
+    path: tuple[str, ...]
+    form: str
+    is_optional: bool
+
+
+def keys(
+    text: str = "...", schema: str = "", *, columns: str = ""
+) -> Callable[[AnyClass], AnyClass]:
     """Declare the keys of a class in JSON. A class without them has all of its fields.
 
     Args:
@@ -40,12 +58,18 @@ def keys(text: str = "...", schema: str = "") -> Callable[[AnyClass], AnyClass]:
             keys of the part. What ends with ``?`` is left out where it is None or empty. ``...``
             stands for what the class has without this, and ``-name`` takes a key away.
         schema: The name of the document that it is, with the version.
+        columns: The columns of a table with a row for each, apart by spaces. ``reason`` is the
+            attribute of that name, ``max_abs`` is called ``max abs``, ``FLOP=work.flops`` is called
+            otherwise, ``=function`` has no heading. ``nodes:count`` says how it is written. What
+            ends with ``?`` is left out where no row has anything in it.
     """
 
     def declare(cls: AnyClass) -> AnyClass:
         setattr(cls, _KEYS, text)
         if schema:
             setattr(cls, _SCHEMA, schema)
+        if columns:
+            setattr(cls, _COLUMNS, read_columns(columns))
         return cls
 
     return declare
@@ -55,6 +79,45 @@ def schema_name(cls: type) -> str:
     """Return the name of the document that a class is; "" for none."""
     name: str = getattr(cls, _SCHEMA, "")
     return name
+
+
+def columns_of(cls: type) -> tuple[Column, ...]:
+    """Return the columns of a class in tables; none if it has no rows there."""
+    declared: tuple[Column, ...] = getattr(cls, _COLUMNS, ())
+    return declared
+
+
+@cache
+def read_columns(text: str) -> tuple[Column, ...]:
+    """Read columns as ``@keys`` has them."""
+    return tuple(map(_column, text.split()))
+
+
+def _column(word: str) -> Column:
+    place, _, form = word.removesuffix("?").partition(":")
+    title, is_named, path = place.partition("=")
+    steps = tuple((path if is_named else title).split("."))
+    title = title if is_named else steps[-1]
+    return Column(title.replace("_", " "), steps, form, word.endswith("?"))
+
+
+def part_of(value: Any, path: Sequence[str]) -> Any:  # noqa: ANN401  # anything
+    """Return the part of a value to which attributes and positions lead; None where one is None."""
+    for step in path:
+        value = _step(value, step)
+    return value
+
+
+def _step(part: Any, step: str) -> Any:  # noqa: ANN401  # anything
+    if part is None:
+        return None
+    if step == "len":
+        return len(part)
+    if step.isdigit():
+        return part[int(step)]
+    if isinstance(part, (list, tuple)) and not hasattr(part, step):
+        return [_step(item, step) for item in part]
+    return getattr(part, step)
 
 
 def keys_of(cls: type) -> tuple[Key, ...]:

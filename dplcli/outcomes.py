@@ -13,7 +13,7 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from dplcli.dpl.rule import unmet_of
 from dplcli.errors import UsageError, VerificationError, counted, some_of
@@ -21,6 +21,7 @@ from dplcli.escaping import json_text
 from dplcli.files import encoded, write_new_file
 from dplcli.ir.model import calls_in
 from dplcli.ir.printer import node_window, print_attribute
+from dplcli.ir.types import TensorType
 from dplcli.keys import keys
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
+    from dplcli.passes.nearest import NearestRule
     from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
     from dplcli.passes.rewrite import Application, Missing, Trace
@@ -48,13 +50,12 @@ if TYPE_CHECKING:
     from dplcli.verify.values import Array, Feed, Leaf, PartitionTime, Timing
     from dplcli.verify.verdict import KernelReport, OutputComparison, PartitionRun
 
+    Counts: TypeAlias = tuple[tuple[str, int], ...]
+    """What is counted, and how often."""
+
 
 class Report(Protocol):
     """What is told of an outcome, before it takes a form."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the answer is yes."""
 
     @property
     def subject(self) -> str:
@@ -110,9 +111,14 @@ class Outcome:
         return self._report()
 
     @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no, a sentence each."""
+        return ()
+
+    @property
     def ok(self) -> bool:
         """Whether the answer is yes: the command's exit code is 0."""
-        return self.document().ok
+        return not self.complaints
 
     def to_json(self) -> dict[str, Any]:
         """Return what the command writes for ``--json``."""
@@ -166,7 +172,7 @@ class StoredOutcome(ModelOutcome):
             VerificationError: There is none, because the answer is no.
         """
         if self._stored is None:
-            reasons = "; ".join(self.document().complaints)
+            reasons = "; ".join(self.complaints)
             raise VerificationError(f"there is no result: {reasons}")
         return self._stored
 
@@ -258,6 +264,11 @@ class MatchOutcome(ModelOutcome):
     def unmet(self) -> tuple[str, ...]:
         """The expectations that were not met, a sentence each."""
         return unmet_of(self.expected)
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """The same: nothing else is asked of matches."""
+        return self.unmet
 
     @property
     def counts(self) -> dict[str, int]:
@@ -482,6 +493,11 @@ class BenchOutcome(ModelOutcome):
         return self.ratios.cpu.middle
 
     @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no."""
+        return () if self.kernels is None else self.kernels.complaints
+
+    @property
     def is_void(self) -> bool:
         """Whether nothing ran on the library that was asked for."""
         return self.kernels is not None and not self.kernels.ran
@@ -537,12 +553,25 @@ class KernelsOutcome(ModelOutcome):
         return sum(bool(item.library) for item in self.partitions)
 
     @property
+    def found(self) -> str:
+        """How many partitions are in the plan, in words."""
+        total = counted(len(self.partitions), "partition")
+        return f"{self.taken:,} of {total} {'is' if self.taken == 1 else 'are'} in the plan"
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why there is no plan."""
+        if not self.partitions:
+            return (f"{self.label} has no partition for dnnl, so no plan is written",)
+        return () if self.taken else (f"{self.found}, so it is not written",)
+
+    @property
     def planned(self) -> list[PlannedPartition]:
         """Each partition, and whether the plan has it."""
         return [PlannedPartition(p.call, p.function, p.library, p.why) for p in self.partitions]
 
 
-@keys("model=label rules verdicts", "dpl.explain/1")
+@keys("model=label rules verdicts left_out?", "dpl.explain/1")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExplainOutcome(ModelOutcome):
     """Why rules match where they do, and not elsewhere.
@@ -550,10 +579,12 @@ class ExplainOutcome(ModelOutcome):
     Attributes:
         rules: What became of each rule.
         verdicts: What each rule says of the node asked about; empty if none was.
+        left_out: The nodes that no match has, if that was asked: the nearest rule of each.
     """
 
     rules: tuple[RuleExplanation, ...]
     verdicts: tuple[NodeExplanation, ...] = ()
+    left_out: tuple[NearestRule, ...] | None = None
 
     @property
     def node(self) -> tuple[NodeExplanation, ...]:
@@ -562,6 +593,9 @@ class ExplainOutcome(ModelOutcome):
 
 
 # What became of a model that was changed.
+
+
+NOTHING_WRITTEN = "nothing was written"
 
 
 @keys("objection verification stripped? external_data=data? fault?")
@@ -615,13 +649,19 @@ class Delivery:
         return "" if self.verification is None else self.verification.complaint
 
     @property
+    def failures(self) -> list[str]:
+        """The same, with what to do; none if it is sound."""
+        mend = "; mend the rule that made this, which dpl bisect finds" if self.objection else ""
+        return [f"{self.complaint}{mend}"] if self.complaint else []
+
+    @property
     def is_sound(self) -> bool:
         """Whether the result is valid, and equivalent as far as checked."""
         equivalent = self.verification is None or self.verification.accepted
         return equivalent and not self.objection
 
 
-@keys("rule node reason")
+@keys("rule node reason", columns="taken_back=rule where reason:prose")
 class TakenBack(NamedTuple):
     """What was done, and left out again because the check said no.
 
@@ -639,6 +679,19 @@ class TakenBack(NamedTuple):
         """Say what was taken back, and why."""
         where = f"at {self.node!r}" if self.node else "everywhere"
         return f"{self.rule} {where}: {self.reason}"
+
+    @property
+    def where(self) -> str:
+        """The node, or that it is everywhere."""
+        return self.node or "everywhere"
+
+
+_MOST_NAMED = 10
+
+
+def _figures(what: str, nodes: tuple[int, int], done: tuple[str, int]) -> Counts:
+    before, after = nodes
+    return (f"{what} before", before), (f"{what} after", after), done
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -678,6 +731,22 @@ class WrittenOutcome(StoredOutcome):
         """Whether the check says so."""
         return self.verdict == "equivalent"
 
+    @property
+    def ok(self) -> bool:
+        """Whether the answer is yes: valid, and equivalent as far as checked."""
+        return self.delivery.is_sound
+
+    @property
+    def failures(self) -> list[str]:
+        """Reasons for a no that the comparison does not give, a sentence each."""
+        return self.delivery.failures
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no, and where a result that failed is."""
+        kept = self.delivery.kept
+        return (*self.failures, NOTHING_WRITTEN if kept is None else f"kept as {kept}")
+
 
 @keys(
     "model=label counts calls=inlining.calls refused=inlining.refused removed=inlining.removed "
@@ -707,14 +776,15 @@ class InlineOutcome(WrittenOutcome):
         return names | Counter(item.function.qualified_name for item in self.inlining.calls)
 
     @property
+    def figures(self) -> Counts:
+        """How many nodes there were and are, and what was done."""
+        done = ("calls inlined", len(self.inlining.calls))
+        return _figures("nodes of the main graph", self.nodes, done)
+
+    @property
     def is_changed(self) -> bool:
         """Whether the result differs from the model at all."""
         return self.is_sorted or bool(self.inlining.calls or self.inlining.removed)
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the answer is yes: valid, and equivalent as far as checked."""
-        return self.delivery.is_sound
 
 
 @keys(
@@ -748,9 +818,9 @@ class ExtractOutcome(WrittenOutcome):
         return dict(self.operators)
 
     @property
-    def is_success(self) -> bool:
-        """Whether there is a part: else an error said why not."""
-        return True
+    def figures(self) -> Counts:
+        """How many nodes the model and the part have."""
+        return _figures("nodes", self.nodes, ("nodes taken", self.nodes[1]))
 
 
 @keys("counts rounds proof unproved nodes.before=nodes.0 nodes.after=nodes.1")
@@ -801,6 +871,22 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
     prepared: Preparation | None = None
 
     @property
+    def figures(self) -> Counts:
+        """How many nodes there were and are, and what was done."""
+        done = ("partitions", len(self.partitions))
+        return _figures("nodes of the main graph", self.nodes, done)
+
+    @property
+    def failures(self) -> list[str]:
+        """Reasons for a no that the comparison does not give, a sentence each."""
+        return [*self.unmet, *self.delivery.failures]
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no, and where a result that failed is."""
+        return super(MatchOutcome, self).complaints  # what WrittenOutcome says
+
+    @property
     def covered(self) -> Covered:
         """How many nodes are inside functions, and what that costs if it was measured."""
         return Covered.of_selection(self.selection, self.coverage)
@@ -820,7 +906,7 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
         return self.is_sorted or bool(self.partitions) or merged
 
     @property
-    def is_success(self) -> bool:
+    def ok(self) -> bool:
         """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
         return self.delivery.is_sound and not self.unmet
 
@@ -893,6 +979,16 @@ class BrokenTurn:
     reason: str
     delivery: Delivery
 
+    @property
+    def told(self) -> list[str]:
+        """What is wrong, and what the rule did, a line each."""
+        culprit = f"the rule {self.rule}" if self.rule else "raising the opset"
+        when = f" in round {self.round}" if self.rule else ""
+        done = [f"  {item.number}. {item.text}" for item in self.applications]
+        if (left := len(done) - _MOST_NAMED) > 0:
+            done = [*done[:_MOST_NAMED], f"  and {left} more"]
+        return [f"{culprit} breaks the model{when}: {self.reason}", *done]
+
 
 class Ends(NamedTuple):
     """A number before and after."""
@@ -961,6 +1057,18 @@ class RewriteOutcome(WrittenOutcome):
         return before, after
 
     @property
+    def figures(self) -> Counts:
+        """How many nodes there were and are, and what was done."""
+        return _figures("nodes", self.nodes, ("applications", len(self.applications)))
+
+    @property
+    def failures(self) -> list[str]:
+        """Reasons for a no that the comparison does not give, a sentence each."""
+        missing = () if self.may_miss else self.misfits
+        reasons = [*self.unmet, *missing, *filter(None, [self.growth])]
+        return [*reasons, *(self.delivery.failures if self.broken is None else self.broken.told)]
+
+    @property
     def by_op(self) -> Mapping[str, Ends]:
         """How many nodes of each operator there were and are."""
         before, after = self.ops
@@ -978,13 +1086,18 @@ class RewriteOutcome(WrittenOutcome):
         )
 
     @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no, and where a result that failed is, if one was to be written."""
+        return tuple(self.failures) if self.is_dry else super().complaints
+
+    @property
     def is_wanted(self) -> bool:
         """Whether expectations and limits are met, apart from the check."""
         fits = self.may_miss or not self.missing
         return fits and self.broken is None and not self.unmet and not self.growth
 
     @property
-    def is_success(self) -> bool:
+    def ok(self) -> bool:
         """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
         return self.is_wanted and self.delivery.is_sound
 
@@ -1034,6 +1147,7 @@ class Diagnosis:
     problems: tuple[str, ...]
 
 
+@keys(columns="catalogue=name from=origin target rules:count =doc:prose")
 @dataclass(frozen=True)
 class CatalogEntry:
     """A catalogue that can be named.
@@ -1106,6 +1220,11 @@ class RulesOutcome(Outcome):
     def rules(self) -> list[PatternRule | RewriteRule]:
         """The rules."""
         raise NotImplementedError
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are any."""
+        return bool(self.rules)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the catalogue to a new file.
@@ -1253,6 +1372,11 @@ class DiffOutcome(Outcome):
     def equal(self) -> bool:
         """Whether the structures do not differ."""
         return self.difference.is_equal
+
+    @property
+    def ok(self) -> bool:
+        """The same."""
+        return self.equal
 
 
 @keys("rule scope root.op_type=op_type root.output=output change=text")
@@ -1495,6 +1619,11 @@ class VerifyOutcome(Outcome):
         return self.verdict == "equivalent"
 
     @property
+    def ok(self) -> bool:
+        """Whether that is enough: partitions ran as asked, too, and the check is strong enough."""
+        return self.verification.accepted
+
+    @property
     def outputs(self) -> tuple[OutputComparison, ...]:
         """How each output compares, at each level."""
         return self.verification.outputs
@@ -1553,6 +1682,11 @@ class AccuracyOutcome(Outcome):
         return tuple(misses)
 
     @property
+    def complaints(self) -> tuple[str, ...]:
+        """The same, a sentence each."""
+        return self.unmet
+
+    @property
     def unmet(self) -> tuple[str, ...]:
         """The same, a sentence each."""
         return tuple(f"{name}: {why}" if name else why for name, why in self.misses)
@@ -1573,6 +1707,13 @@ class TypedValue(NamedTuple):
         """Return what is known of *value*."""
         known = value.known_type()
         return cls(value.name, known and known.dtype, known and known.shape)
+
+    def __str__(self) -> str:
+        """Write it as ONNX text does."""
+        if self.dtype is None:
+            return f"{self.name} (not a tensor)"
+        shape = None if self.shape is None else tuple(self.shape)
+        return f"{self.name} {TensorType(self.dtype, shape)}"
 
 
 @keys("*=function nodes=function.body.node_count calls composite")
@@ -1676,6 +1817,12 @@ class NodeView(NamedTuple):
     def outputs(self) -> list[TypedValue | None]:
         """What it makes."""
         return [None if each is None else TypedValue.of(each) for each in self.node.outputs]
+
+    @property
+    def made(self) -> str:
+        """What it makes, with the types, in words."""
+        values = [(value.name, value.known_type()) for value in self.node.outputs if value]
+        return ", ".join(name if kind is None else f"{name} {kind}" for name, kind in values)
 
     @property
     def attributes(self) -> Mapping[str, str]:

@@ -1032,11 +1032,14 @@ class ExplainSettings(RuleSettings, AssumedSettings, PolicySettings, group=RULES
     Attributes:
         rule: Explain this rule only; the others still take their nodes. Repeatable.
         node: Ask about one node, found by its name or by an output's, as the root of a match.
+        left_out: Say of each node that no match has which rule comes nearest, and why it does not
+            take it; of nodes that are alike, once.
         progress: Called with a short phrase before the search.
     """
 
     rule: Names = option(default=(), metavar="NAME", complete="rules")
     node: str | None = option(default=None, metavar="NAME")
+    left_out: bool = option(default=False)
     progress: Progress = keyword(default=None)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import OpSchema, SchemaLibrary
 
-    Severity: TypeAlias = Literal["error", "warning"]
+Severity: TypeAlias = Literal["error", "warning"]
 
 
 class Problem(NamedTuple):

@@ -13,7 +13,7 @@ from dplcli.cli import options
 from dplcli.cli.job import JobCommand, do_all, each_of, pairs_of
 from dplcli.errors import UsageError
 from dplcli.pipeline.verifying import check_of
-from dplcli.report.diff import models_document, reproduced_document, rules_document
+from dplcli.report.bisect import models_document, reproduced_document, rules_document
 from dplcli.settings import BisectSettings
 
 if TYPE_CHECKING:

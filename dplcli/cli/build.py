@@ -267,7 +267,7 @@ class _Build:
 
     def _judged(self, made: Path) -> ModelAnswer:
         """Hold the result against what is expected of it; put it in its place."""
-        from dplcli.report.document import expectation_cases  # noqa: PLC0415  # loads rich
+        from dplcli.report.result import expectation_cases  # noqa: PLC0415  # loads rich
 
         task = self.task
         counts: Counter[str] = Counter()

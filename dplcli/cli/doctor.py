@@ -6,7 +6,7 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli import options
-from dplcli.report.document import diagnosis_document
+from dplcli.report.inspect import diagnosis_document
 
 
 @click.command("doctor", cls=options.GroupedCommand)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, cast
 from dplcli import api, pipeline
 from dplcli.cli.job import ModelCommand
 from dplcli.errors import UsageError
-from dplcli.report.catalog import contract_document
-from dplcli.report.document import list_document, nodes_document
+from dplcli.report.inspect import contract_document, list_document, nodes_document
 from dplcli.settings import InspectSettings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dplcli.cli import completion, options
 from dplcli.cli.printing import progress, write
 from dplcli.errors import CatalogError
 from dplcli.escaping import json_text
-from dplcli.report import catalog
+from dplcli.report import inspect, patterns
 from dplcli.settings import BindingSettings, CatalogueSettings, TrialSettings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def command() -> None:
 def list_(*, printing: options.Printing) -> None:
     """List the catalogues that dpl and installed packages ship."""
     printing.check()
-    printing.conclude(catalog.catalogs_document(pipeline.list_catalogs()))
+    printing.conclude(patterns.catalogs_document(pipeline.list_catalogs()))
 
 
 class _Given(NamedTuple):
@@ -80,7 +80,7 @@ def show(given: _Given) -> None:
     """Show the rules of CATALOGUEs, included ones too, as dpl understands them."""
     given.printing.check(*given.catalogues)
     rules = pipeline.load_catalog_rules(given.catalogues, **given.meant)
-    given.printing.conclude(catalog.rules_document(rules))
+    given.printing.conclude(patterns.rules_document(rules))
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def _told(name: str, phrase: str, given: _Given) -> Iterator[None]:
         try:
             yield
         except CatalogError as error:
-            document = catalog.unreadable_document(f"dpl patterns {name}", given.catalogues, error)
+            document = patterns.unreadable_document(f"dpl patterns {name}", given.catalogues, error)
             given.printing.write_reports(document)
             raise
 
@@ -109,7 +109,7 @@ def check(given: _Given) -> None:
     """
     with _told("check", "checking", given):
         problems = pipeline.check_catalogs(given.catalogues, **given.meant)
-    given.printing.conclude(catalog.problems_document(given.catalogues, problems))
+    given.printing.conclude(patterns.problems_document(given.catalogues, problems))
 
 
 @_catalogue_command(
@@ -132,7 +132,7 @@ def test(given: _Given) -> None:
     tried = {"trials": given.settings.trials, "seed": given.settings.seed}
     with _told("test", "trying rules", given):
         trials = pipeline.try_catalogs(given.catalogues, **given.meant, **tried)
-    given.printing.conclude(catalog.trials_document(given.catalogues, trials))
+    given.printing.conclude(patterns.trials_document(given.catalogues, trials))
 
 
 @_catalogue_command(
@@ -154,7 +154,7 @@ def contract(given: _Given) -> None:
         say("making graphs up")
         found = pipeline.catalog_contract(catalogues, **given.meant)
     pipeline.write_bindings(found, **files, others=(*catalogues, *printing.files))
-    printing.conclude(catalog.contract_document(found))
+    printing.conclude(inspect.contract_document(found))
 
 
 @command.command("schema", cls=options.GroupedCommand)

@@ -39,6 +39,7 @@ from dplcli.ir.operators import (
     inputs_of,
     parameter_of,
 )
+from dplcli.ir.printer import print_numbers
 from dplcli.ir.traversal import behind_identities, captured_values
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.shapes import Knowledge, shape_of
@@ -2134,10 +2135,12 @@ class Unmet(NamedTuple):
     Attributes:
         reason: What to tell a reader.
         unranked: The value whose rank would have to be known first.
+        is_open: Whether it may hold once more is known.
     """
 
     reason: str
     unranked: Value | None = None
+    is_open: bool = False
 
 
 class Condition(Expression):
@@ -2179,7 +2182,9 @@ class Condition(Expression):
                 return None
             holds = bool(self._run(code, facts))
         except UnknownFactError as error:
-            return Unmet(f"{self.text!r} is not known to hold: {error}", error.unranked)
+            return Unmet(
+                f"{self.text!r} is not known to hold: {error}", error.unranked, is_open=True
+            )
         except UNANSWERABLE as error:
             return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
         if holds:
@@ -2187,7 +2192,7 @@ class Condition(Expression):
         values = [bindings.get(name) for name in self._parts.used]
         types = [value.known_type() for value in values if isinstance(value, Value)]
         if self.calls(_PROVED) and any(starmap(_may_be_alike, combinations(types, 2))):
-            return Unmet(f"{self.text!r} is not proved to hold")
+            return Unmet(f"{self.text!r} is not proved to hold", is_open=True)
         return Unmet(f"{self.text!r} does not hold")
 
     def facts_of(self, bindings: Mapping[str, Bound]) -> list[str]:
@@ -2247,7 +2252,7 @@ def _described(value: Value) -> str:
     text = "of unknown type" if known is None else str(known)
     if tensor is None or tensor.size > _MOST_NUMBERS or tensor.is_external:
         return text
-    return f"{text} = {tensor.numpy().tolist()}"
+    return f"{text} = {print_numbers(tensor)}"
 
 
 def without(

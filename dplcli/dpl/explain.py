@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Match, Rejection, Rule
     from dplcli.ir import Graph, Node, Value
 
-    Standing: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
-
+Standing: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
 
 TRACE_BUDGET = 4 * DEFAULT_BUDGET
 """A search without pruning takes more steps than the matcher's."""
@@ -116,8 +115,10 @@ class MatchTrace(NamedTuple):
         fits: Whether the pattern fits.
         given_up: Whether the search took too many steps.
         values: For each of *lines* the value that it matched, or that was found instead.
+        rule: The rule whose pattern it is.
     """
 
+    rule: Rule
     root: Node
     matched: int
     of: int
@@ -201,7 +202,7 @@ class Tracer:
         lines, values = tuple(line for line, _ in tree), tuple(value for _, value in tree)
         fits, given_up = attempt.fits, attempt.given_up and not attempt.fits
         matched, of = attempt.matched, max(attempt.matched, self._size(attempt.slots))
-        return MatchTrace(root, matched, of, mismatch, lines, fits, given_up, values)
+        return MatchTrace(self.rule, root, matched, of, mismatch, lines, fits, given_up, values)
 
     def _size(self, slots: list[object]) -> int:
         """Count the nodes of the pattern, of a chain those that matched, or that have to."""
@@ -340,7 +341,7 @@ def headline(part: DFPattern) -> str:
 
 
 _MOST_NAMED = 4
-_NEAREST_BUDGET = 20_000
+NEAREST_BUDGET = 20_000
 _MOST_FORGIVEN = 64
 """At how many nodes, of those that match most, one failure is forgiven to see what else fits."""
 
@@ -379,7 +380,8 @@ class PartFit(NamedTuple):
 
 @keys(
     "rule origin=rule.origin candidates matched taken refused examples "
-    "missing_operators=missing opset_holds nearest part"
+    "missing_operators=missing opset_holds nearest part",
+    columns="rule candidates:count matched:count taken:count refused=stages:number",
 )
 @dataclass(frozen=True)
 class RuleExplanation:
@@ -408,6 +410,11 @@ class RuleExplanation:
     nearest: MatchTrace | None = None
     part: PartFit | None = None
     opset_holds: bool = True
+
+    @property
+    def stages(self) -> str:
+        """How many matches were refused by which stage, in words."""
+        return ", ".join(f"{count} by {stage}" for stage, count in self.refused.items()) or "0"
 
 
 @keys("rule node scope=node.scope verdict match=match.place refusal=rejection trace")
@@ -477,7 +484,7 @@ class Explainer:
             return replace(explanation, part=self._largest_part(rule))
         settled = {item.root for item in rejections}
         left = [root for root in roots if root not in settled and root not in self.owners]
-        tracer = Tracer(rule, budget=_NEAREST_BUDGET)
+        tracer = Tracer(rule, budget=NEAREST_BUDGET)
         return replace(explanation, nearest=tracer.nearest(left[:most]))
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:

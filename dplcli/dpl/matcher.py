@@ -144,7 +144,7 @@ from dplcli.ir.operators import (
     parameter_of,
     slot_of,
 )
-from dplcli.ir.printer import print_attribute
+from dplcli.ir.printer import print_attribute, print_numbers
 from dplcli.ir.traversal import behind_identities, is_identity, is_read_only_by, users
 from dplcli.ir.types import DTYPE_CODES
 
@@ -666,7 +666,7 @@ class ConstantStep(ChoosyLeafStep):
         tensor = None if value is None else behind_identities(value).constant
         if tensor is None or tensor.size > _SHOWN or tensor.is_external:
             return describe(value)
-        return f"{describe(value)} = {tensor.numpy().tolist()}"
+        return f"{describe(value)} = {print_numbers(tensor)}"
 
     def accepts(self, value: Value) -> bool:
         """Accept a constant that is as demanded."""

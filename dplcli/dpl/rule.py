@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from dplcli.dpl.pattern import OpName, TextPosition
     from dplcli.ir import Graph
 
-    Opsets: TypeAlias = tuple[int | None, int | None]
-
     Check: TypeAlias = "Callable[[Match], Rejection | None]"
 
     Locate: TypeAlias = Callable[[TextPosition], str]
 
     SomeRule = TypeVar("SomeRule", bound="Rule")
 
+
+Opsets: TypeAlias = tuple[int | None, int | None]
 
 RESERVED_METADATA = frozenset({"Codegen", "PartitionedFromPattern", "dpl.nodes", "dpl.undo"})
 """Metadata keys that a partition alone writes; a rule may give another ``Composite``."""
@@ -589,7 +589,14 @@ _POSITION = attrgetter("position")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@keys("rule root stage reason at")
+Outlook: TypeAlias = Literal["mend", "open", "none"]
+"""What a reader can do about a refusal: something, perhaps something, nothing."""
+
+_MENDED = ("escape", "budget", "prune")
+"""Stages of refusals that another option undoes."""
+
+
+@keys("rule root stage reason at", columns="rule root stage reason:prose")
 class Rejection(NamedTuple):
     """Why a match at *root* was refused.
 
@@ -602,6 +609,7 @@ class Rejection(NamedTuple):
         unranked: The value whose rank would have to be known to tell.
         condition: The condition that does not hold.
         bound: What its names stand for.
+        is_open: Whether the condition may hold once more is known of the model, or less names it.
     """
 
     rule: Rule
@@ -612,6 +620,14 @@ class Rejection(NamedTuple):
     unranked: Value | None = None
     condition: Condition | None = None
     bound: Mapping[str, Bound] = MappingProxyType({})
+    is_open: bool = False
+
+    @property
+    def outlook(self) -> Outlook:
+        """Whether a reader can do something about it."""
+        if self.is_open or self.stage in _MENDED:
+            return "mend"
+        return "none" if self.stage == "where" else "open"
 
     @property
     def facts(self) -> list[str]:

@@ -6,6 +6,8 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from dplcli.ir.types import Tensor
 
 if TYPE_CHECKING:
@@ -64,4 +66,23 @@ def _print_item(value: object) -> str:
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    return repr(value) if isinstance(value, (bytes, int, float)) else "{…}"
+    if isinstance(value, float):
+        return str(short_float(value))
+    return repr(value) if isinstance(value, (bytes, int)) else "{…}"
+
+
+def short_float(value: float | np.generic) -> float:
+    """Return a number with no digit that its type does not need; ONNX keeps attributes as float32.
+
+    What numpy made has a type of its own.
+    """
+    with np.errstate(over="ignore"):
+        return float(str(value if isinstance(value, np.generic) else np.float32(value)))
+
+
+def print_numbers(tensor: Tensor) -> str:
+    """Return the elements of a tensor, each as short as its type allows."""
+    data = tensor.numpy()
+    if data.dtype.kind != "f":
+        return str(data.tolist())
+    return str(np.array([*map(short_float, data.reshape(-1))]).reshape(data.shape).tolist())

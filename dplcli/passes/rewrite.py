@@ -833,7 +833,10 @@ class NodeIdentity(NamedTuple):
         return self.name or self.output
 
 
-@keys("id=number rule scope root removed added")
+@keys(
+    "id=number rule scope root removed added",
+    columns="=number:number rule scope removed=taken:prose added=put:prose",
+)
 class Application(NamedTuple):
     """One application of a rule.
 
@@ -856,6 +859,32 @@ class Application(NamedTuple):
     removed: tuple[NodeIdentity, ...]
     added: tuple[NodeIdentity, ...]
     values: frozenset[str]
+
+    @property
+    def text(self) -> str:
+        """What it did: ``replaced Conv 'c', Relu 'r' by FusedConv 'c'``."""
+        where = "" if self.scope == "main" else f" in {self.scope}"
+        if self.removed:
+            return (
+                f"replaced {self.taken} by {self.put}{where}"
+                if self.added
+                else f"removed {self.taken}{where}"
+            )
+        return (
+            f"added {self.put}{where}"
+            if self.added
+            else f"changed {list_nodes([self.root])}{where}"
+        )
+
+    @property
+    def taken(self) -> str:
+        """The nodes taken out, in words."""
+        return list_nodes(self.removed)
+
+    @property
+    def put(self) -> str:
+        """The nodes put in, in words."""
+        return list_nodes(self.added)
 
 
 def identify(node: Node, outputs: Outputs) -> NodeIdentity:

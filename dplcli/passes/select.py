@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl.matcher import Program
-    from dplcli.dpl.rule import Check, Rule, Stage
+    from dplcli.dpl.rule import Check, Outlook, Rule, Stage
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Shape, TensorType, Value
     from dplcli.ir.operators import Shapes
 
@@ -337,7 +337,8 @@ def _object_to_facts(match: Match) -> Rejection | None:
             held = [value for value in match.bindings.values() if value.holder]
             held_by = [f"{value.name!r} is named by {value.holder}" for value in held]
             reason = "; ".join([unmet.reason, *dict.fromkeys(held_by)])
-            found = (reason, match.root, unmet.unranked, condition, match.bound)
+            is_open = unmet.is_open or bool(held)
+            found = (reason, match.root, unmet.unranked, condition, match.bound, is_open)
             return Rejection(match.rule, match.root, "where", *found)
     try:
         computed_attributes(match)
@@ -746,6 +747,7 @@ class LeftOut:
         rule: The rule that refused them, or "".
         stage: The stage at which it did, or "".
         work: The nodes.
+        outlook: Whether a reader can do something about it.
     """
 
     op: str
@@ -753,6 +755,7 @@ class LeftOut:
     rule: str
     stage: str
     work: Work
+    outlook: Outlook = "open"
 
 
 @keys("flops=total symbols sizes.given=given_sizes sizes.chosen=chosen_sizes by_target left_out")
@@ -798,15 +801,24 @@ class GapCause(NamedTuple):
         rule: The rule that refused it, or "".
         stage: The stage at which it did, or "".
         reason: Why, in one sentence.
+        outlook: Whether a reader can do something about it.
     """
 
     rule: str
     stage: str
     reason: str
+    outlook: Outlook = "open"
 
 
 _NEARER: Sequence[Stage] = ("budget", "where", "overlap", "check", "escape", "convexity", "prune")
 """The stages at which matches are refused, those last that leave least to be wanted."""
+
+
+def nearness(item: Rejection) -> tuple[int, int]:
+    """Return how near a refused match came: the stage, and how many conditions held."""
+    conditions = item.rule.where
+    held = conditions.index(item.condition) if item.condition in conditions else 0
+    return _NEARER.index(item.stage), held
 
 
 def fates(model: Model, selection: Selection) -> list[str | GapCause]:
@@ -819,9 +831,7 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     targets |= {node: match.rule.target for node, match in _taken_along(selection.matches)}
     refused: dict[Node, Rejection] = {}
     for item in selection.refused:
-        other = refused.setdefault(item.root, item)
-        if _NEARER.index(item.stage) > _NEARER.index(other.stage):
-            refused[item.root] = item
+        refused[item.root] = max(refused.get(item.root, item), item, key=nearness)
     mentions = Mentions(selection.rules)
     no_rule: dict[tuple[str, str, str], GapCause] = {}
     found: list[str | GapCause] = []
@@ -834,7 +844,8 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
         if target is not None:
             found.append(target)
         elif (refusal := refused.get(node)) is not None:
-            found.append(GapCause(refusal.rule.qualified_name, refusal.stage, refusal.reason))
+            rule, stage = refusal.rule.qualified_name, refusal.stage
+            found.append(GapCause(rule, stage, refusal.reason, refusal.outlook))
         else:
             key = (node.domain, node.op_type, node.overload)
             if key not in no_rule:
@@ -908,8 +919,8 @@ def covered(
             by_target.setdefault(fate, Work()).add(cost, count)
             continue
         # of several refusals by one rule the first speaks for all
-        rule, stage, reason = fate
-        first = LeftOut(op, reason, rule, stage, Work())
+        rule, stage, reason, outlook = fate
+        first = LeftOut(op, reason, rule, stage, Work(), outlook)
         cause = (op, rule, stage, "" if rule else reason)
         left_out.setdefault(cause, first).work.add(cost, count)
     left = sorted(left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))

@@ -9,6 +9,7 @@ from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import UsageError, did_you_mean_rule
 from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
+from dplcli.passes.nearest import nearest_rules
 from dplcli.passes.select import explain_rules, measure, select_matches
 from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import exact_types, find_nodes, sizes_in
@@ -81,11 +82,15 @@ def explain(model_path: Path, settings: ExplainSettings) -> ExplainOutcome:
                 f"--rule {name}: there is no such rule", hint=did_you_mean_rule(name, names)
             )
     asked = rules_named(tried, settings.rule)
+    if settings.left_out and settings.node is not None:
+        raise UsageError("--left-out is about all nodes, and --node about one", hint="pass one")
     nodes = [] if settings.node is None else find_nodes(model, settings.node)
     explainer = explain_rules(model, tried)
+    is_by_rule = settings.node is None and not settings.left_out
     return ExplainOutcome(
         label=model_path.name,
-        rules=() if settings.node is not None else tuple(map(explainer.rule, asked)),
+        rules=tuple(map(explainer.rule, asked)) if is_by_rule else (),
+        left_out=nearest_rules(explainer, asked) if settings.left_out else None,
         verdicts=tuple(explainer.node(rule, node) for node in nodes for rule in asked),
         notes=tuple(model.notes),
     )

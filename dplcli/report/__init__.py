@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
-    from dplcli.report.catalog import explain_document
     from dplcli.report.diff import diff_document
-    from dplcli.report.document import model_document, verification_document
+    from dplcli.report.explain import explain_document
+    from dplcli.report.inline import extract_document, inline_document
+    from dplcli.report.inspect import model_document
     from dplcli.report.learn import learn_document
     from dplcli.report.partition import match_document, partition_document
-    from dplcli.report.rewrite import extract_document, inline_document, rewrite_document
+    from dplcli.report.rewrite import rewrite_document
     from dplcli.report.running import accuracy_document, bench_document, run_document
+    from dplcli.report.verify import verification_document
 else:
     __getattr__ = lazy(__name__)

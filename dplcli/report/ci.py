@@ -11,9 +11,10 @@ from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from dplcli.escaping import code, markdown, one_line, visible
-from dplcli.report import tables
 from dplcli.report.document import Case, versions
 from dplcli.report.layout import kind_of, mood_of, plain_of
+from dplcli.report.tables import number, percent
+from dplcli.report.verify import comparisons
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ def junit_xml(document: Document, seconds: float = 0.0) -> str:
     """
     verdict, *others = cases_of(document)
     suites: dict[str, list[Case]] = {}
-    if not document.is_of_many:
+    if document.about != "models":
         suites[f"{document.command}: {document.subject}"] = [verdict._replace(seconds=seconds)]
     for case in others:
         suites.setdefault(case.group, []).append(case)
@@ -61,7 +62,7 @@ def junit_xml(document: Document, seconds: float = 0.0) -> str:
 
 def cases_of(document: Document) -> list[Case]:
     """Return all that was tried, the answer of the whole command first."""
-    outputs = () if document.verification is None else tables.comparisons(document.verification)
+    outputs = () if document.verification is None else comparisons(document.verification)
     cases = [_verdict(document), *map(_comparison, outputs), *document.cases]
     return [case._replace(model=case.model or document.model) for case in cases]
 
@@ -119,10 +120,12 @@ def _comparison(output: OutputComparison) -> Case:
         return Case(group, name, "passed")
     figures = {
         "type": f"{output.dtype} {list(output.shape)}",
-        **dict(zip(("max abs", "max rel", "max ulp"), tables.largest_errors(output), strict=True)),
-        "rtol": tables.number(output.rtol),
-        "atol": tables.number(output.atol),
-        "error of tolerance": tables.percent(tables.share_of_tolerance(output)),
+        "max abs": output.max_abs and number(output.max_abs),
+        "max rel": output.max_rel and number(output.max_rel),
+        "max ulp": output.max_ulp and str(output.max_ulp),
+        "rtol": number(output.rtol),
+        "atol": number(output.atol),
+        "error of tolerance": output.share and percent(output.share),
         "elements outside": str(output.mismatches),
     }
     lines = [output.reason or "it differs"]

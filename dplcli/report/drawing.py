@@ -38,6 +38,7 @@ COLOURS = {
     "scope": "#7d8894",
     "repeat": "#7d8894",
     "chunk": "#7d8894",
+    "shapes": "#7d8894",
     "body": "#7d8894",
     "value": "#1b1f24",
 }

@@ -14,7 +14,7 @@ from dplcli.report.document import versions
 from dplcli.report.layout import Bars, kind_of, mood_of, plain_of
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
-from dplcli.report.tables import error_bins, ranked, share_of_tolerance
+from dplcli.report.verify import error_bins, ranked
 from dplcli.report.view import SCRIPTS, packed
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
 
     A plot says something if one of them is not zero.
     """
-    known = dict.fromkeys(o.name for o in outputs if share_of_tolerance(o) is not None)
+    known = dict.fromkeys(o.name for o in outputs if o.share is not None)
     names = set(list(known)[:_MOST_DRAWN])
     chosen = [output for output in outputs if output.name in names]
-    return chosen if any(map(share_of_tolerance, chosen)) else []
+    return chosen if any(each.share for each in chosen) else []
 
 
 def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:

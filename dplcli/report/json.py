@@ -10,8 +10,8 @@ from typing import Any
 from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Tensor, Value
-from dplcli.ir.printer import print_attribute
-from dplcli.keys import keys_of, schema_name
+from dplcli.ir.printer import print_attribute, short_float
+from dplcli.keys import keys_of, part_of, schema_name
 from dplcli.version import __version__
 
 Json = dict[str, Any]
@@ -69,9 +69,7 @@ def parts_of(value: object) -> Json:
         if not path:
             record.pop(place[0], None)
             continue
-        part: Any = value
-        for step in path:
-            part = _step(part, step)
+        part = part_of(value, path)
         if is_optional and (part is None or (hasattr(part, "__len__") and not len(part))):
             continue
         inner = record
@@ -84,18 +82,6 @@ def parts_of(value: object) -> Json:
     return record
 
 
-def _step(part: Any, step: str) -> Any:  # noqa: ANN401  # anything
-    if part is None:
-        return None
-    if step == "len":
-        return len(part)
-    if step.isdigit():
-        return part[int(step)]
-    if isinstance(part, (list, tuple)) and not hasattr(part, step):
-        return [_step(item, step) for item in part]
-    return getattr(part, step)
-
-
 def _attribute_record(attribute: Attribute) -> object:
     """Return the attribute's value; as text if JSON has no such value."""
     value = attribute.value
@@ -106,4 +92,5 @@ def _attribute_record(attribute: Attribute) -> object:
     )
     if attribute.ref or isinstance(value, Tensor) or not is_plain:
         return print_attribute(attribute)
-    return list(value) if isinstance(value, tuple) else value
+    plain = [short_float(item) if isinstance(item, float) else item for item in items]
+    return plain if isinstance(value, tuple) else plain[0]

@@ -8,7 +8,6 @@ from dplcli.errors import counted
 from dplcli.outcomes import LearnOutcome
 from dplcli.report.document import Document
 from dplcli.report.layout import Group, Text
-from dplcli.report.tables import check_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +33,7 @@ def learn_document(outcome: LearnOutcome | RewritesOutcome) -> Document:
     return Document(
         said=lambda *, verbose: Group(*map(Text, _lines(outcome, verbose=verbose))),
         of=outcome,
-        ok=bool(outcome.rules),
+        ok=outcome.ok,
         command="dpl learn",
         subject=subject,
         verdict=counted(facts["rules"], "rule"),
@@ -108,7 +107,7 @@ def _warnings(outcome: RewritesOutcome) -> Iterator[str]:
     if isinstance(delivery, str):
         yield f"what the rules make of {outcome.before} could not be run: {delivery}"
     elif delivery is not None and not delivery.is_sound:
-        for failure in check_failure(delivery):
+        for failure in delivery.failures:
             yield f"{outcome.before}, rewritten by the rules: {failure}"
         found = delivery.verification
         yield from () if found is None else (*found.objections, *found.doubts)

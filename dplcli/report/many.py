@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dplcli.errors import counted
-from dplcli.escaping import one_line
 from dplcli.keys import keys
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
-from dplcli.report.document import Case, Document, RuleUse
+from dplcli.report.document import Case, Document
 from dplcli.report.json import published
-from dplcli.report.layout import Group, Heading, Text, TextTable, lines_of
-from dplcli.report.tables import note, percent, share_of_tolerance
+from dplcli.report.layout import Group, Heading, Text, lines_of
+from dplcli.report.tables import RuleUse, note, percent, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,11 +66,8 @@ def _figures(document: Document) -> dict[str, str]:
         for name, text in document.facts
         if len(text) <= _LONGEST_FIGURE
     }
-    if document.command == "dpl match":
-        figures["matches"] = f"{sum(rule.used for rule in document.rules):,}"
-        figures["refused"] = f"{sum(rule.refused for rule in document.rules):,}"
     if document.verification is not None:
-        shares = map(share_of_tolerance, document.verification.outputs)
+        shares = [each.share for each in document.verification.outputs]
         known = [share for share in shares if share is not None]
         figures["of tolerance"] = percent(max(known)) if known else ""
     return figures
@@ -102,14 +98,17 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
                 parts += [*(Text(line, whole=True) for line in answer.lines), Text()]
         parts += [_table(answers), Text()]
         if verbose:
-            parts += [_rule_table(totals), _failed_table(cases), *map(note, notes)]
+            rules = [(rule, *counts) for rule, counts in totals.items()]
+            failed = [each for each in cases if each.status == "failed"]
+            parts.append(table_of(rules, "Rules", "rule used:count refused:count"))
+            parts += [table_of(failed, "What failed"), *map(note, notes)]
         return Group(*parts, Text(f"{verdict}.", style="bold red" if bad else "bold green"))
 
     return Document(
         said=said,
         of=Answers(command, answers, totals),
         ok=not bad,
-        is_of_many=True,
+        about="models",
         command=command,
         subject=models,
         verdict=verdict,
@@ -133,40 +132,22 @@ def about(answer: ModelAnswer, line: str) -> str:
     return f"{answer.label}: {line.removeprefix(f'{Path(answer.label).name}: ')}"
 
 
-def _table(answers: Iterable[ModelAnswer]) -> TextTable:
+def _table(answers: Sequence[ModelAnswer]) -> Part:
     """Return a row for each model; the columns are the figures that any of them has."""
-    answers = list(answers)
     names = list(dict.fromkeys(name for answer in answers for name in answer.figures))
-    has_why = any(answer.status != "yes" and answer.messages for answer in answers)
     has_verdicts = any(answer.verdict for answer in answers)
-    columns = ("model", "result", *names, *(["why"] if has_why else []))
-    ranks = (answer.status == "yes" for answer in answers)
-    table = TextTable(*columns, right=names, prose=("why",), title="Models", ranks=ranks)
+    rows = []
     for answer in answers:
         word = (has_verdicts and answer.verdict) or _WORDS[answer.status]
         why = next(iter(answer.messages), "").partition("\n    ")[0]  # without an excerpt
         for name in (answer.label, Path(answer.label).name):
             why = why.removeprefix(f"{name}: ")
-        table.add_row(
-            one_line(answer.label),
-            Text(word, _STYLES[answer.status]),
-            *(answer.figures.get(name, "") for name in names),
-            *([one_line("" if answer.status == "yes" else why)] if has_why else []),
-        )
-    return table
-
-
-def _rule_table(totals: Mapping[str, RuleTotal]) -> TextTable:
-    rows = [(rule, f"{used:,}", f"{refused:,}") for rule, (used, refused) in totals.items()]
-    columns = ("rule", "used", "refused")
-    return TextTable(*columns, right=columns[1:], rows=rows, title="Rules")
-
-
-def _failed_table(cases: Iterable[Case]) -> TextTable:
-    """Return a row for each comparison, and whatever else was tried, that failed."""
-    failed = (case for case in cases if case.status == "failed")
-    rows = [(each.model, each.name, each.message.partition("\n")[0]) for each in failed]
-    return TextTable("model", "what", "why", prose=("why",), rows=rows, title="What failed")
+        figures = (answer.figures.get(name, "") for name in names)
+        reason = "" if answer.status == "yes" else why
+        rows.append((answer.label, Text(word, _STYLES[answer.status]), *figures, reason))
+    columns = " ".join(f"{name.replace(' ', '_')}=:number" for name in names)
+    ranks = (answer.status == "yes" for answer in answers)
+    return table_of(rows, "Models", f"model result {columns} why:prose?", ranks=ranks)
 
 
 def _totals(answers: Iterable[ModelAnswer]) -> dict[str, RuleTotal]:

@@ -25,6 +25,7 @@ from dplcli.errors import DplError, UsageError, did_you_mean
 from dplcli.escaping import one_line
 from dplcli.ir.model import ORIGIN_KEY, called_function, scope_of
 from dplcli.ir.operators import OP_KINDS, RANDOM_OPS, kind_of, schema_of
+from dplcli.ir.printer import short_float
 from dplcli.ir.traversal import captured_values
 from dplcli.ir.types import Tensor
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, is_partition, is_region, read_entries
@@ -32,7 +33,7 @@ from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, is_partition, is_r
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Function, Graph, Model, Node, Value
+    from dplcli.ir import Function, Graph, Model, Node, TensorType, Value
 
     Item: TypeAlias = "Box | Node"
 
@@ -56,7 +57,8 @@ class Box:
 
     Attributes:
         label: What is written on it.
-        kind: ``sheet``, ``scope``, ``repeat`` (layers that are alike) or ``chunk``.
+        kind: ``sheet``, ``scope``, ``repeat`` (layers that are alike), ``shapes`` (what computes
+            sizes) or ``chunk``.
         items: What is in it, in topological order of the first node of each.
         size: How many nodes are in it, at any depth.
         first: The place of its first node in the sheet.
@@ -296,6 +298,7 @@ def _sheet(
     stated = [scope_path(node) for node in drawn]
     is_told = sum(map(bool, stated)) * _FEW >= len(stated)
     paths = dict(zip(drawn, stated if is_told else _of_weights(drawn), strict=True))
+    boxed = _with_sizes(_as_one(paths, layers), _of_sizes(drawn), _alike(layers))
     return Sheet(
         graph,
         scope_of(graph) if function is None else _name_of(function),
@@ -303,10 +306,51 @@ def _sheet(
         folded,
         inputs=[value for value in graph.inputs if not value.is_constant],
         outputs=list(dict.fromkeys(graph.outputs)),
-        root=_boxed(drawn, _as_one(paths, layers), _alike(layers)),
+        root=_boxed(drawn, boxed, _alike(layers)),
         paths=paths,
         function=function,
     )
+
+
+SHAPES = "shape arithmetic"
+
+
+def _with_sizes(
+    paths: Mapping[Node, tuple[str, ...]], sizes: Iterable[Node], alike: str
+) -> Mapping[Node, tuple[str, ...]]:
+    """Return the modules of nodes with a group for what computes sizes in each.
+
+    What lies between layers that are alike, and in none of them, is in one group beside them.
+    """
+    layered = next((path for path in paths.values() if alike and alike in path), (alike,))
+    outer = layered[: layered.index(alike)]
+    grouped = {}
+    for node in sizes:
+        path = paths[node]
+        is_between = alike and alike not in path and path[: len(outer)] == outer
+        grouped[node] = (*(outer if is_between else path), SHAPES)
+    return {**paths, **grouped}
+
+
+def _of_sizes(nodes: Iterable[Node]) -> set[Node]:
+    """Find the nodes that compute with the sizes of tensors, and with nothing else.
+
+    What sizes make and is no size itself, such as a mask of numbers, is none of them.
+    """
+    found: set[Node] = set()
+    for node in nodes:
+        reads = [value for value in values_read(node) if not value.is_constant]
+        is_plain = not node.domain and not node.subgraphs and node.op_type not in RANDOM_OPS
+        if node.op_type in {"Shape", "Size"} or (reads and all(v.producer in found for v in reads)):
+            types = [value.known_type() for value in node.outputs if value is not None]
+            if is_plain and all(kind is None or _may_be_size(kind) for kind in types):
+                found.add(node)
+    return found
+
+
+def _may_be_size(kind: TensorType) -> bool:
+    is_float = (kind.dtype or "").startswith(("float", "bfloat"))
+    return not is_float or (kind.shape is not None and len(kind.shape) <= 1)
 
 
 def values_read(node: Node) -> list[Value]:
@@ -477,11 +521,12 @@ class _Scope:
         """Return it as a box; a scope that holds a single thing is left out."""
         items: list[tuple[int, Item]] = [*self.nodes]
         for name, scope in self.inner.items():
-            box = scope.box(name, "repeat" if name == repeated else "scope", repeated)
+            special = {SHAPES: "shapes", repeated: "repeat"}
+            box = scope.box(name, special.get(name, "scope"), repeated)
             only = box.items[0]
             if len(box.items) > 1:
                 items.append((box.first, box))
-            elif isinstance(only, Box) and only.kind == "scope":
+            elif isinstance(only, Box) and only.kind in {"scope", "shapes"}:
                 only.label = f"{name}/{only.label}"
                 items.append((only.first, only))
             else:
@@ -494,16 +539,25 @@ class _Scope:
 def _boxed(nodes: list[Node], paths: Mapping[Node, tuple[str, ...]], repeated: str = "") -> Box:
     """Put the nodes of a sheet into boxes; the scope of layers that are alike is *repeated*."""
     top = _Scope()
-    for place, node in enumerate(nodes):
+    for number, node in enumerate(nodes):
         scope = top
         for part in paths[node]:
             scope = scope.inner.setdefault(part, _Scope())
-        scope.nodes.append((place, node))
+        scope.nodes.append((number, node))
     root = top.box("", "sheet", repeated)
-    places = {node: place for place, node in enumerate(nodes)}
+    places = {node: number for number, node in enumerate(nodes)}
+
+    def place(item: Item) -> int:
+        return item.first if isinstance(item, Box) else places[item]
+
     while (only := _only_box(root)) is not None:
         items = [*(item for item in root.items if item is not only), *only.items]
-        items.sort(key=lambda item: item.first if isinstance(item, Box) else places[item])
+        sizes = [item for item in items if isinstance(item, Box) and item.kind == "shapes"]
+        if len(sizes) > 1:
+            items = [item for item in items if item not in sizes]
+            inside = sorted((each for box in sizes for each in box.items), key=place)
+            items.append(Box(SHAPES, "shapes", inside, place(inside[0])))
+        items.sort(key=place)
         root = Box("", "sheet", items, 0)
     for box in (root, *root.boxes()):
         if len(box.items) > MOST_ITEMS:
@@ -522,7 +576,7 @@ def _between_scopes(items: list[Item], places: Mapping[Node, int]) -> list[Item]
 
 def _only_box(root: Box) -> Box | None:
     """Return the scope that holds most of a sheet while no other is beside it: it says nothing."""
-    inner = [item for item in root.items if isinstance(item, Box)]
+    inner = [item for item in root.items if isinstance(item, Box) and item.kind != "shapes"]
     if len(inner) != 1 or inner[0].kind == "repeat" or inner[0].size * 2 <= root.size:
         return None
     return inner[0]
@@ -620,7 +674,8 @@ def _to_depth(picture: Picture, depth: int, *, with_calls: bool = False) -> Open
         inner: list[Item] = []
         for item in level:
             if isinstance(item, Box):
-                if item not in found.boxes and (with_calls or item.kind != "repeat"):
+                is_quiet = item.kind in {"repeat", "shapes"}
+                if item not in found.boxes and (with_calls or not is_quiet):
                     found.boxes.add(item)
                     inner += item.items
             elif with_calls and item not in found.nodes:
@@ -805,7 +860,7 @@ def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(_text, value[:64])) + ", …" * (len(value) > 64)  # noqa: PLR2004
     if isinstance(value, float):
-        return f"{value:.7g}"
+        return str(short_float(value))
     if isinstance(value, Tensor):
         return f"{value.dtype}{list(value.shape)} {' '.join(facts_of(value).first)}"
     return str(value)

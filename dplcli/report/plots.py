@@ -8,12 +8,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dplcli.escaping import one_line
-from dplcli.report.tables import percent, share_of_tolerance
+from dplcli.report.tables import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dplcli.report.tables import Bin
+    from dplcli.report.verify import Bin
     from dplcli.verify import OutputComparison
     from dplcli.verify.layers import Layer
 
@@ -35,7 +35,7 @@ def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> st
     """
     names = dict.fromkeys(output.name for output in outputs)
     middles = {name: _ROW * row + _ROW / 2 for row, name in enumerate(names)}
-    drawn = [(output, _clipped(share_of_tolerance(output))) for output in outputs]
+    drawn = [(output, _clipped(output.share)) for output in outputs]
     drawn = [(output, share) for output, share in drawn if not math.isnan(share)]
     known = [share for _, share in drawn] or [1.0]
     bottom = _ROW * len(middles) + 4
@@ -107,7 +107,7 @@ def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], title: str) -> s
 
 def layer_plot(layers: Sequence[Layer]) -> str:
     """Draw how the error grows from the first of *layers* to the last."""
-    shares = [_clipped(share_of_tolerance(layer.comparison)) for layer in layers]
+    shares = [_clipped(layer.comparison.share) for layer in layers]
     known = [share for share in shares if not math.isnan(share)] or [1.0]
     low, high = (math.log10(limit) for limit in (min(*known, 1.0), max(*known, 1.0)))
     axis = _Axis(10 ** (math.floor(low) - 0.3), 10 ** (math.ceil(high) + 0.3), 196, 8)

@@ -7,9 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
-from dplcli.report.document import Case, Document, kernel_cases
+from dplcli.report.document import Case, Document
 from dplcli.report.layout import Group, Text, TextTable
-from dplcli.report.tables import few, kernel_lines, note, number, verification_report
+from dplcli.report.tables import note, number, some, table_of
+from dplcli.report.verify import kernel_cases, kernel_lines, verification_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 def run_document(outcome: RunOutcome) -> Document:
     """Report on a model that was run."""
     report = outcome.kernels
-    columns = ("min", "max", "mean")
-    title = "Inputs and outputs"
-    table = TextTable("", "name", "type", "shape", *columns, right=columns, title=title)
-    for kind, arrays in (("input", outcome.given), ("output", outcome.made)):
-        for each in arrays:
-            shape = "x".join(map(str, each.shape)) or "scalar"
-            table.add_row(kind, each.name, each.dtype, shape, *map(number, each.figures))
+    rows = [
+        (kind, each.name, each.dtype, "x".join(map(str, each.shape)) or "scalar", *each.figures)
+        for kind, arrays in (("input", outcome.given), ("output", outcome.made))
+        for each in arrays
+    ]
+    columns = "= name type shape min:figure max:figure mean:figure"
+    table = table_of(rows, "Inputs and outputs", columns)
 
     def said(*, verbose: bool) -> Part:
         parts: list[Part] = [table, *map(note, outcome.notes)]
@@ -48,7 +49,7 @@ def run_document(outcome: RunOutcome) -> Document:
     return Document(
         said=said,
         of=outcome,
-        ok=not outcome.complaints,
+        ok=outcome.ok,
         complaints=outcome.complaints,
         command="dpl run",
         subject=outcome.label,
@@ -59,23 +60,17 @@ def run_document(outcome: RunOutcome) -> Document:
 
 def plan_document(outcome: KernelsOutcome) -> Document:
     """Report on a plan of partitions."""
-    total = counted(len(outcome.partitions), "partition")
-    found = f"{outcome.taken:,} of {total} {'is' if outcome.taken == 1 else 'are'} in the plan"
-    complaints = () if outcome.taken else (f"{found}, so it is not written",)
-    if not outcome.partitions:
-        complaints = (f"{outcome.label} has no partition for dnnl, so no plan is written",)
-    fates = (
+    fates = Counter(
         (item.function, item.library or "onnxruntime", item.why) for item in outcome.partitions
     )
-    rows = [(name, f"{n:,}", where, why) for (name, where, why), n in Counter(fates).items()]
-    columns = ("function", "calls", "runs on", "why not")
-    table = TextTable(*columns, right=("calls",), prose=("why not",), rows=rows)
-    end = [Text(f"{found}. Wrote {outcome.output}.")] if outcome.taken else []
+    rows = [(name, n, where, why) for (name, where, why), n in fates.items()]
+    table = table_of(rows, "", "function calls:count runs_on why_not:prose")
+    end = [Text(f"{outcome.found}. Wrote {outcome.output}.")] if outcome.taken else []
     return Document(
-        said=Group(*([table] if rows else []), *end),
+        said=Group(table, *end),
         of=outcome,
-        ok=not complaints,
-        complaints=complaints,
+        ok=outcome.ok,
+        complaints=outcome.complaints,
         command="dpl kernels plan",
         subject=outcome.label,
     )
@@ -104,12 +99,11 @@ def bench_document(outcome: BenchOutcome) -> Document:
             parts += [Text(), _functions(report, outcome.times)] if outcome.times else []
         return Group(*parts, *map(note, outcome.notes), Text(), *map(Text, verdict))
 
-    complaints = () if report is None else report.complaints
     return Document(
         said=said,
         of=outcome,
-        ok=not complaints,
-        complaints=complaints,
+        ok=outcome.ok,
+        complaints=outcome.complaints,
         command="dpl bench",
         subject=f"{outcome.sides[0].label} and {outcome.sides[1].label}",
         verdict=verdict[-1],
@@ -118,16 +112,14 @@ def bench_document(outcome: BenchOutcome) -> Document:
     )
 
 
-def _sides(outcome: BenchOutcome) -> TextTable:
+def _sides(outcome: BenchOutcome) -> Part:
     rows = []
     for name, side in zip("AB", outcome.sides, strict=True):
-        figures = []
-        for spread in (side.cpu, side.wall):
-            low, middle, high = (f"{seconds * 1e3:.3g}" for seconds in spread)
-            figures += [middle, f"{low} to {high}"]
-        rows.append((name, side.label, side.engine, *figures))
-    columns = ("", "model", "runs in", "CPU ms", "between", "wall ms", "between ")
-    return TextTable(*columns, right=columns[3:], rows=rows, title="Times")
+        ends = ([seconds * 1e3 for seconds in spread] for spread in (side.cpu, side.wall))
+        times = [(middle, f"{low:.3g} to {high:.3g}") for low, middle, high in ends]
+        rows.append((name, side.label, side.engine, *times[0], *times[1]))
+    columns = "= model runs_in CPU_ms:ms between:number wall_ms:ms between_:number"
+    return table_of(rows, "Times", columns)
 
 
 def _comparison(outcome: BenchOutcome) -> list[str]:
@@ -149,7 +141,7 @@ def _comparison(outcome: BenchOutcome) -> list[str]:
     return said
 
 
-def _functions(report: KernelReport, times: Iterable[PartitionTime]) -> TextTable:
+def _functions(report: KernelReport, times: Iterable[PartitionTime]) -> Part:
     """Return where the library spent its time, by function, the longest first."""
     functions = {item.call: item.function for item in report.partitions}
     sums: dict[str, tuple[int, float, float]] = {}
@@ -159,12 +151,12 @@ def _functions(report: KernelReport, times: Iterable[PartitionTime]) -> TextTabl
     longest = sorted(sums.items(), key=lambda pair: -sum(pair[1][1:]))
     total = sum(own + moved for _, own, moved in sums.values())
     rows = [
-        (name, f"{count:,}", f"{own:.3g}", f"{moved:.3g}", f"{(own + moved) / total:.0%}")
+        (name, count, own, moved, f"{(own + moved) / total:.0%}")
         for name, (count, own, moved) in longest
         if total
     ]
-    columns, title = ("function", "calls", "ms", "ms of reorders", "share"), "Times by function"
-    return TextTable(*columns, right=columns[1:], rows=rows, title=title)
+    columns = "function calls:count ms:ms ms_of_reorders:ms share:number"
+    return table_of(rows, "Times by function", columns)
 
 
 # How near a model comes to one that it approximates.
@@ -235,9 +227,9 @@ def _losses(measured: Measured, *, verbose: bool) -> list[Text]:
 
 def _place(loss: Loss) -> str:
     """Name a place, the noise that it adds, and what is gained if it is left in float."""
-    nodes = few([f"{node.op_type} {node.label!r}" for node in loss.nodes], _MOST_NODES)
+    nodes = some([f"{node.op_type} {node.label!r}" for node in loss.nodes], _MOST_NODES)
     moved = [each for each in loss.outputs if abs(each.gain) >= _SHOWN_GAIN] or loss.outputs[:1]
-    changes = few([_change(each) for each in moved], _MOST_NODES)
+    changes = some([_change(each) for each in moved], _MOST_NODES)
     left = f"; left in float: {changes}" if changes else ""
     return f"{nodes}: {_decibels(loss.sqnr_alone)} alone{left}"
 

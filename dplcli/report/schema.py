@@ -6,28 +6,32 @@ document that they write against it.
 
 from __future__ import annotations
 
-import inspect
+import collections.abc
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
-from importlib import import_module
 from pathlib import Path
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from dplcli import outcomes
+from dplcli.catalog import lint
 from dplcli.catalog.plan import REPRODUCER_SCHEMA, Reproducer
+from dplcli.diff import comparison
 from dplcli.docstrings import attributes, docstring
+from dplcli.dpl import explain, rule
 from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Value
 from dplcli.keys import keys_of, schema_name
-from dplcli.lazy import indented_imports
-from dplcli.report.catalog import CatalogList, ProblemList, RuleList, TrialList
-from dplcli.report.document import Doctor
+from dplcli.passes import inline, learn, merge, nearest, partition, repeat, rewrite, select
+from dplcli.report.inspect import Doctor
 from dplcli.report.many import Answers
+from dplcli.report.patterns import CatalogList, ProblemList, RuleList, TrialList
 from dplcli.report.view import Viewed
 from dplcli.targets.contract import Contract
+from dplcli.verify import accuracy, layers, values, verdict
 
 Json = dict[str, Any]
 
@@ -157,34 +161,50 @@ def _member(cls: type, name: str) -> tuple[Any, str]:
 
 
 def _resolved(annotation: Any, module: str) -> Any:  # noqa: ANN401  # any type
-    """Return the type that an annotation names, without what it says of classes and changes."""
-    text = getattr(annotation, "__forward_arg__", annotation)
-    if isinstance(text, str):
-        annotation = re.sub(r"^(Final|ClassVar)\[(.*)\]$", r"\2", text)
-    holder = SimpleNamespace(__annotations__={"it": annotation})
-    return get_type_hints(holder, {}, _names_in(module))["it"]
+    """Return the type that an annotation means, without what it says of classes and changes."""
+    holder = type("_Holder", (), {"__annotations__": {"it": annotation}})
+    hint = get_type_hints(holder, _names(), vars(sys.modules[module]))["it"]
+    while get_origin(hint) in {ClassVar, Final}:
+        (hint,) = get_args(hint)
+    return hint
 
 
-_ALIAS = re.compile(r"^    (\w+): TypeAlias = (.*)$", re.MULTILINE)
+def _home(found: object) -> str:
+    return found.__module__ if isinstance(found, type) else ""
 
 
-class _Names(dict[str, Any]):
-    """What annotations of a module may name, what it imports for type checkers alone included."""
+@cache
+def _names() -> dict[str, object]:
+    """Return what annotations may name though their module does not load it.
 
-    def __init__(self, module: str) -> None:
-        loaded = import_module(module)
-        super().__init__(vars(loaded))
-        source = inspect.getsource(loaded)
-        self.imports, self.texts = indented_imports(source), dict(_ALIAS.findall(source))
-
-    def __missing__(self, name: str) -> Any:  # noqa: ANN401  # anything
-        if name in self.imports:
-            module, there = self.imports[name]
-            return _names_in(module)[there]
-        return eval(self.texts[name], {}, self)  # noqa: S307  # a line of our own
+    A class has a name of its own in all of dpl.
+    """
+    found: dict[str, object] = {**vars(collections.abc), "Path": Path}
+    ours = [each for name, each in sys.modules.items() if name.startswith("dplcli.")]
+    for module in ours:
+        mine = vars(module).items()
+        found |= {name: it for name, it in mine if _home(it) == module.__name__}
+    return found
 
 
-_names_in = cache(_Names)
+_NAMED_THERE = (
+    *(
+        lint,
+        comparison,
+        explain,
+        rule,
+        inline,
+        learn,
+        merge,
+        nearest,
+        partition,
+        repeat,
+        rewrite,
+        select,
+    ),
+    *(accuracy, layers, values, verdict),
+)
+"""Modules whose classes are parts of outcomes, and which nobody else may have loaded yet."""
 
 
 def summary(cls: type) -> str:

@@ -15,7 +15,7 @@ from dplcli.errors import counted
 from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
 from dplcli.ir.operators import COMMUTATIVE, commutes, possible_attributes, schema_of
-from dplcli.ir.printer import print_attribute
+from dplcli.ir.printer import print_attribute, print_numbers, short_float
 from dplcli.ir.types import GRAPH_KINDS, PLAIN_KINDS
 from dplcli.keys import keys
 
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from dplcli.dpl import PatternRule
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 
-    Plain: TypeAlias = int | float | str | tuple["Plain", ...]
-    """What an attribute can hold, as JSON can say it."""
-
+Plain: TypeAlias = int | float | str | tuple["Plain", ...]
+"""What an attribute can hold, as JSON can say it."""
 
 # Who calls the functions of a model, and what they are given, through any number of functions.
 
@@ -403,7 +402,7 @@ def _fixed(attribute: Attribute) -> str:
     text = print_attribute(attribute)
     if not isinstance(tensor, Tensor) or tensor.is_external or tensor.size > _MOST_VALUES:
         return text
-    return f"{text} = {tensor.numpy().tolist()}"
+    return f"{text} = {print_numbers(tensor)}"
 
 
 def plain(attribute: Attribute) -> Plain:
@@ -418,7 +417,7 @@ def _plain(value: object) -> Plain:
         case tuple():
             return tuple(_plain(item) for item in value)
         case float():
-            return float(str(np.float32(value))) if math.isfinite(value) else str(value)
+            return short_float(value) if math.isfinite(value) else str(value)
         case int() | str():
             return value
         case bytes():

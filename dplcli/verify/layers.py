@@ -263,7 +263,12 @@ def chunks_of_both(
 # How two models compare inside.
 
 
-@keys("original candidate op_type aligned_by=how *=comparison -name -level -baseline -seed")
+@keys(
+    "original candidate op_type aligned_by=how *=comparison -name -level -baseline -seed",
+    columns="value=original candidate=renamed made_by=op_type aligned_by=how "
+    "max_abs=comparison.max_abs:figure max_rel=comparison.max_rel:figure "
+    "atol=comparison.atol:figure used=comparison.share:percent verdict=comparison.fate:fate",
+)
 @dataclass(frozen=True)
 class Layer:
     """A value of the original, beside the value of the candidate that ought to be the same.
@@ -286,6 +291,11 @@ class Layer:
     def ok(self) -> bool:
         """Whether the two agree."""
         return self.comparison.ok
+
+    @property
+    def renamed(self) -> str:
+        """The name in the candidate, if it is another."""
+        return "" if self.candidate == self.original else self.candidate
 
 
 @keys("seed alone first=first.original layers", "dpl.layers/1")

@@ -1,5 +1,6 @@
 """What the check answers: the verdict on two models, and what it rests on."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -31,6 +32,11 @@ class PartitionRun:
     runs: int = 0
     is_repeated: bool = False
     why: str = ""
+
+    @property
+    def what(self) -> str:
+        """What the library ran for it, or why it ran nothing."""
+        return self.why or "; ".join(dict.fromkeys(self.primitives)) or "not reached"
 
 
 @keys(
@@ -244,6 +250,9 @@ class Need:
         return f"about {_bytes(self.total)} ({parts}, onnxruntime's copies {_bytes(self.copies)})"
 
 
+@keys(
+    columns="block=number:number nodes:count places=judged:count ulps_off=distance:number in=worst"
+)
 @dataclass(frozen=True)
 class BlockReport:
     """What was seen of one block.
@@ -261,6 +270,11 @@ class BlockReport:
     judged: int
     worst: str
     off: float | None
+
+    @property
+    def distance(self) -> str:
+        """How far that is; "other" if numbers do not say it."""
+        return "other" if self.off is None else f"{self.off:.2g}"
 
 
 @dataclass(frozen=True)
@@ -299,6 +313,7 @@ def _bytes(size: int) -> str:
     return f"{size / 10**6:,.1f} MB" if is_small else f"{size / GIGABYTE:,.1f} GB"
 
 
+@keys(columns="input=name type lowest=low:value highest=high:value how_it_was_chosen=how:prose")
 @dataclass(frozen=True)
 class InputChoice:
     """What one graph input was fed, over all cases.
@@ -318,6 +333,11 @@ class InputChoice:
     low: float | None
     high: float | None
     how: str
+
+    @property
+    def type(self) -> str:
+        """Element type and dimensions."""
+        return f"{self.dtype} {list(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -375,7 +395,11 @@ class Power:
         return self.caught / self.of if self.of else 0.0
 
 
-@keys("... *=figures -by_seed -figures")
+@keys(
+    "... *=figures -by_seed -figures",
+    columns="output=name level=levels max_abs:figure max_rel:figure max_ulp:number rtol:figure "
+    "atol:figure used=share:percent verdict=fate:fate",
+)
 @dataclass(frozen=True, kw_only=True)
 class OutputComparison:
     """How far one output of the candidate is from the original, in the worst case.
@@ -430,6 +454,28 @@ class OutputComparison:
     by_seed: tuple["OutputComparison", ...] = ()
     figures: Figures = Figures()
     derivation: str = ""
+
+    @property
+    def levels(self) -> str:
+        """At which level the candidate ran, and whether the original did, too."""
+        return self.level if self.baseline == "disable" else f"{self.level} (same level)"
+
+    @property
+    def share(self) -> float | None:
+        """The largest error as a share of the tolerance; above 1 the output fails.
+
+        It is None where it is not known: the output holds no numbers, or NaN or infinity differ.
+        """
+        if self.max_abs == 0 and self.ok:
+            return 0.0
+        figures = ((self.figures.needed_atol, self.atol), (self.figures.needed_rtol, self.rtol))
+        known = ((n, given) for n, given in figures if n is not None and given > 0)
+        return next((n / given for n, given in known if math.isfinite(n)), None)
+
+    @property
+    def fate(self) -> str:
+        """Whether it passes, or how many elements differ."""
+        return "ok" if self.ok and not self.excuse else f"{self.mismatches:,} differ"
 
 
 class NamedCase(NamedTuple):

@@ -276,7 +276,7 @@ def test_real_models_are_partitioned_as_counted(tmp_path: Path, name: str) -> No
 
     found = {rule.removeprefix("dnnl."): n for rule, n in outcome.counts.items() if n}
     assert found == FOUND[name]
-    assert outcome.is_success
+    assert outcome.ok
     assert outcome.verification is not None
     assert outcome.verification.proof is not None
     assert {output.level for output in outcome.verification.outputs} == {"disable", "all"}

@@ -804,3 +804,68 @@ def test_verdicts_on_nodes_agree_with_match(dpl: Dpl, name: str) -> None:
             (verdict,) = json.loads(answer.out)["verdicts"]
             wanted = "matched" if node == match["root"] else "inside"
             assert (verdict["verdict"], verdict["match"]["root"]) == (wanted, match["root"])
+
+
+TWO_CHAINS = """g (float[2] x, float[2,2] z) => (y, v) {
+    a = Neg (x) b = Abs (a) y = Sigmoid (b)
+    c = Neg (z) d = Abs (c) v = Sigmoid (d)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("model", "entries", "expected"),
+    [
+        pytest.param(
+            CHAIN,
+            [("r", "Relu(Neg(x))")],
+            [("Sigmoid", 1, None, "", "no rule has this operator")],
+            id="the-rest-is-in-a-match",
+        ),
+        pytest.param(
+            TWO_CHAINS,
+            [("r", "Sigmoid(Neg(x))"), ("s", "Sigmoid(Abs(Relu(x)))")],
+            [
+                ("Neg", 2, None, "", "no rule is rooted at this operator"),
+                ("Abs", 2, "s", "2 of 3", "expected Relu, found Neg 'a'"),
+                ("Sigmoid", 2, "s", "2 of 3", "expected Relu, found Neg 'a'"),
+            ],
+            id="twins-once-and-the-nearest-of-two-rules",
+        ),
+        pytest.param(
+            TWO_CHAINS,
+            [("r", "Abs(x)", "where: ['x.rank == 3']"), ("s", "Abs(x)", "where: [x.rank == 2]")],
+            [
+                ("Neg", 2, None, "", "no rule has this operator"),
+                ("Abs", 1, "r", "all", "'x.rank == 3' does not hold"),
+                ("Sigmoid", 2, None, "", "no rule has this operator"),
+            ],
+            id="near-miss-a-condition-refuses-one-of-them",
+        ),
+    ],
+)
+def test_left_out_names_the_nearest_rule_of_each_node(
+    explain: Explain, dpl: Dpl, model: str, entries: list[tuple[str, ...]], expected: list[Any]
+) -> None:
+    """What no match has, one line for all that are alike, and nothing else."""
+    record = explain(model, rules(*entries), "--left-out")
+    said = dpl("explain", "m.onnx", "-p", "rules.yaml", "--left-out").out
+    found = [
+        (
+            each["node"]["op_type"],
+            each["alike"],
+            each["rule"] and each["rule"].removeprefix("t."),
+            "all" if each["stage"] else f"{each['matched']} of {each['of']}" if each["of"] else "",
+            each["reason"],
+        )
+        for each in record["left_out"]
+    ]
+    assert found == expected
+    assert record["rules"] == []
+    assert len(said.splitlines()) == len(expected) + 2
+
+
+def test_left_out_is_not_about_one_node(dpl: Dpl, model: Path) -> None:
+    """Two questions are two commands."""
+    answer = dpl("explain", model.name, "-p", "conv_relu", "--left-out", "--node", "Relu_0")
+    assert answer.code == 2
+    assert "--left-out is about all nodes" in answer.err

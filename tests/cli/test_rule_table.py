@@ -44,19 +44,29 @@ def shown(dpl: Dpl, save: Save, folder: Path, *names: str, options: tuple[str, .
 
 
 @pytest.mark.parametrize(
-    ("name", "row"),
+    ("name", "row", "reason"),
     [
-        ("two", "two 0 1 where: 'all(c.value == 0)' does not hold"),
-        ("apart", "apart 0 1 escape: 'a' is a graph output"),
-        ("fold", "fold 0 1 check: 360,000 bytes of constants are more than"),
-        ("hit", "hit 1 1 where: 'x.name == \"b\"' does not hold"),
+        ("two", "two 0 1", " where: 'all(c.value == 0)' does not hold"),
+        ("apart", "apart 0 1 escape: 'a' is a graph output", ""),
+        ("fold", "fold 0 1 check: 360,000 bytes of constants are more than", ""),
+        ("hit", "hit 1 1", " where: 'x.name == \"b\"' does not hold"),
     ],
 )
-def test_a_rule_that_fits_and_is_refused_has_a_row(
-    dpl: Dpl, save: Save, folder: Path, name: str, row: str
+def test_a_rule_that_fits_and_is_refused_has_a_row(  # noqa: PLR0913, PLR0917  # a case
+    dpl: Dpl, save: Save, folder: Path, name: str, row: str, reason: str
 ) -> None:
-    """Several nodes that fit, a reason that no condition gives, or one that is applied, too."""
+    """Several nodes that fit, a reason that no condition gives, or one that is applied, too.
+
+    That a condition does not hold is told to who asks: nobody can do anything about it.
+    """
     text = shown(dpl, save, folder, name, "none")
+    told = shown(dpl, save, folder, name, "none", options=("--verbose",))
+    hidden = "Other refusals: a condition does not hold (--verbose says which)."
+
+    assert f"{row}{reason}" in told
+    assert (hidden in text.splitlines()) == bool(reason)
+    assert not reason or reason not in text
+    assert hidden not in told
 
     assert row in text
     assert "1 other rule does not apply." in text.splitlines()

@@ -93,7 +93,7 @@ def fill(  # noqa: PLR0913  # by keyword
         ran = verify
     except VerificationError:
         outcome, ran = run(model, once, verified=False), False
-    assert outcome.is_success
+    assert outcome.ok
     if outcome.is_changed and check_model(model) == "":
         assert check_model(once) == ""
     assert outcome.is_changed == (once.read_bytes() != model.read_bytes())

@@ -52,7 +52,7 @@ def test_functions_of_torch(name: str, target: str, constants: str, tmp_path: Pa
         real_model(name), PartitionSettings(output=once, target=[target], constants=constants)
     )
     assert Counter(found.rule.name for found in outcome.selection.matches) == FOUND[name, target]
-    assert outcome.is_success
+    assert outcome.ok
     again = pipeline.partition(
         once, PartitionSettings(output=twice, target=[target], constants=constants)
     )

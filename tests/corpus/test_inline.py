@@ -109,7 +109,7 @@ def test_functions_of_exporters(tmp_path: Path, name: str, nodes: int) -> None:
     outcome = pipeline.inline(
         real_model(name), InlineSettings(output=tmp_path / "out.onnx", all_functions=True)
     )
-    assert outcome.is_success
+    assert outcome.ok
     assert outcome.verification is not None
     assert outcome.verification.equivalent
     written = onnx.load(tmp_path / "out.onnx")

@@ -6,8 +6,8 @@ import pytest
 
 from dplcli import pipeline
 from dplcli.outcomes import InspectOutcome
+from dplcli.report.inspect import model_document, nodes_document
 from dplcli.report.layout import lines_of
-from dplcli.report.tables import model_report, node_report
 from tests.corpus.nets import manifest, real_model
 from tests.helpers import thinned
 
@@ -25,14 +25,16 @@ def test_every_node_is_shown_with_its_names_and_types(name: str) -> None:
     path = real_model(name)
     model = pipeline.inspect(path)
     outcome = InspectOutcome(label=path.name, ir=model)
-    whole = "\n".join(line.plain for line in lines_of(model_report(outcome), None))
+    whole = "\n".join(line.plain for line in lines_of(model_document(outcome).text(), None))
     for port in (*model.graph.inputs, *model.graph.outputs):
         known = port.known_type()
         if not port.is_initializer and known is not None:
             assert f"{port.name} {known}" in whole
     nodes = [node for graph in model.graphs() for node in graph]
     for node in nodes[:: 1 + len(nodes) // _MANY]:
-        report = "\n".join(line.plain for line in lines_of(node_report(node), 80))
+        report = "\n".join(
+            line.plain for line in lines_of(nodes_document([node], path.name).text(), 80)
+        )
         for value in (*node.inputs, *node.outputs):
             known = None if value is None else value.known_type()
             assert value is None or value.name in report

@@ -25,7 +25,7 @@ def test_partition_for_dnnl_is_valid_equivalent_and_final(tmp_path: Path, name: 
 
     outcome = pipeline.partition(net, settings)
 
-    assert outcome.is_success
+    assert outcome.ok
     if name not in UNFILLED:
         assert outcome.verification is not None
         assert outcome.verification.proof is not None

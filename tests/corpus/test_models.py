@@ -61,7 +61,7 @@ def test_partition_succeeds_or_changes_nothing(tmp_path: Path, name: str) -> Non
 
     outcome = pipeline.partition(real_model(name), settings.but(output=result, target=["dnnl"]))
 
-    assert outcome.is_success
+    assert outcome.ok
     assert outcome.is_changed == (any(outcome.counts.values()) or outcome.is_sorted)
     if outcome.is_changed and settings.verify:
         assert outcome.verification is not None
@@ -81,7 +81,7 @@ def test_what_onnxruntime_refuses_is_a_clear_word(tmp_path: Path, name: str) -> 
         outcome = pipeline.partition(
             real_model(name), PartitionSettings(output=result, target=["dnnl"])
         )
-        assert outcome.is_success
+        assert outcome.ok
         assert outcome.verification is not None
         assert outcome.verification.proof is not None
         (warning,) = outcome.verification.warnings
@@ -91,7 +91,7 @@ def test_what_onnxruntime_refuses_is_a_clear_word(tmp_path: Path, name: str) -> 
         result.unlink()
     outcome = pipeline.partition(real_model(name), NO_VERIFY.but(output=result, target=["dnnl"]))
 
-    assert outcome.is_success
+    assert outcome.ok
     assert outcome.is_changed == matched
     check_structure(name, result, outcome)
     check_final(result, tmp_path)

@@ -29,6 +29,8 @@ CHAIN = (
             "y = Conv <pads = [0, 1], group = 2> (x, x)",
         ),
         ('y = Op <mode = "a\\"b", f = 0.5> (x)', 'y = Op <mode = "a\\"b", f = 0.5> (x)'),
+        ("y = Op <f = 0.1, g = 1e-5> (x)", "y = Op <f = 0.1, g = 1e-05> (x)"),
+        ("y = Op <f = [0.1, 16777217.0]> (x)", "y = Op <f = [0.1, 16777216.0]> (x)"),
         ('y = Op <names = ["a", "b"]> (x)', 'y = Op <names = ["a", "b"]> (x)'),
         ("y = Constant <value = float[2, 1] {1, 2}> ()", "y = Constant <value = float32[2, 1]> ()"),
         ("y = Op <many = [" + ", ".join(["10"] * 40) + "]> (x)", "y = Op <many = [40 items]> (x)"),

@@ -11,11 +11,11 @@ from dplcli.report.document import (
     Case,
     Document,
     Finding,
-    RuleUse,
     SourceLocation,
-    verification_document,
 )
 from dplcli.report.layout import Group, Heading, Text, TextTable
+from dplcli.report.tables import RuleUse
+from dplcli.report.verify import verification_document
 from dplcli.verify import Figures, InputChoice, OutputComparison, VerificationResult
 from dplcli.verify.layers import Layer, Layers
 

@@ -16,8 +16,8 @@ from dplcli.report.document import (
     Finding,
     SourceLocation,
     read_place,
-    verification_document,
 )
+from dplcli.report.verify import verification_document
 from dplcli.verify import Power
 from tests.report.made import HOSTILE, compared, documents, inside, output, result
 

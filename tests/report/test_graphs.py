@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 from dplcli import pipeline
-from dplcli.report.catalog import explain_document
 from dplcli.report.diff import drawn_models
 from dplcli.report.document import Drawn, DrawnModel, DrawnPatterns, DrawnStep, key_of
+from dplcli.report.explain import explain_document
 from dplcli.report.partition import partition_document
 from dplcli.report.picture import opened, picture_of, quantised_ranges
 from dplcli.report.rewrite import rewrite_document
@@ -72,7 +72,7 @@ def drawn_by_rewriting(model: Path, output: Path) -> Drawn:
     rules.write_text(RULES)
     settings = RewriteSettings(verify=False, in_place=output == model)
     outcome = pipeline.rewrite(model, settings.but(output=output, patterns=[str(rules)]))
-    document = rewrite_document("dpl rewrite", outcome, file=model, catalogs=())
+    document = rewrite_document(outcome, file=model, catalogs=())
     return document.draws()
 
 

@@ -15,11 +15,18 @@ from functools import cache
 import pytest
 
 from dplcli.outcomes import VerifyOutcome
-from dplcli.report.document import Drawn, verification_document
+from dplcli.report.document import Drawn
 from dplcli.report.html import PageGraphs, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.picture import opened, picture_of
-from dplcli.report.tables import Bin, error_bins, error_histograms, percent, ranked
+from dplcli.report.tables import percent
+from dplcli.report.verify import (
+    Bin,
+    error_bins,
+    error_histograms,
+    ranked,
+    verification_document,
+)
 from dplcli.report.view import SCRIPTS, beside_record, view_data
 from dplcli.verify import Power
 from tests.helpers import with_long
@@ -236,7 +243,6 @@ def test_what_a_terminal_shows_in_part_is_listed_in_full() -> None:
 @pytest.mark.parametrize(
     ("share", "text"),
     [
-        (None, ""),
         (0.0, "0 %"),
         (0.00042, "0.042 %"),
         (0.999, "99.9 %"),
@@ -247,7 +253,7 @@ def test_what_a_terminal_shows_in_part_is_listed_in_full() -> None:
         (float("inf"), "infinite"),
     ],
 )
-def test_shares_are_written_for_people(share: float | None, text: str) -> None:
+def test_shares_are_written_for_people(share: float, text: str) -> None:
     """Percent while that can be read, then multiples."""
     assert percent(share) == text
 

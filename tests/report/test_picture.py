@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import onnx.helper
+import onnx.shape_inference
 import pytest
 
 from dplcli.errors import UsageError
@@ -48,6 +49,46 @@ def tree(items: Iterable[Item]) -> list[object]:
 
 
 # Scopes.
+
+
+RESHAPED = """m (float[2,n] x) => (float[n,2] y) {
+    r = Relu(x) s = Shape(r) d = Gather(s, one)
+    u = Unsqueeze(d, zero) c = Concat<axis=0>(u, two)
+    y = Reshape(r, c) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        pytest.param(RESHAPED, ["s", "d", "u", "c"], id="chain"),
+        pytest.param(
+            RESHAPED.replace("Concat<axis=0>(u, two)", "Mul(u, u)").replace("Shape(r)", "Neg(r)"),
+            [],
+            id="near-miss-numbers",
+        ),
+        pytest.param(
+            """m (float[2,n] x) => (float[n,2] y) { s = Shape(x)
+            r = Relu(x) y = Reshape(r, s) }""",
+            [],
+            id="near-miss-one-node",
+        ),
+        pytest.param(
+            """m (float[2,n] x) => (float[2,n] y) { s = Shape(x)
+            f = Cast<to=1>(s) e = Expand(half, s) y = Add(x, e) }""",
+            ["s", "f"],
+            id="near-miss-a-tensor-of-floats",
+        ),
+    ],
+)
+def test_what_computes_sizes_is_one_closed_box(text: str, sizes: list[str]) -> None:
+    """It lies in the module of its nodes, and the page does not open it."""
+    given = "<int64 one = {1}, int64[1] zero = {0}, int64[1] two = {2}, float half = {0.5}>"
+    model = parse(text.replace(") {", f") {given} {{", 1))
+    found = picture_of(ir_of(onnx.shape_inference.infer_shapes(model)), "m.onnx")
+    boxes = [box for box in found.main.root.boxes() if box.kind == "shapes"]
+
+    assert [tree(box.items) for box in boxes] == ([sizes] if sizes else [])
+    assert not {*boxes} & opened(found).boxes
 
 
 def test_names_put_nodes_into_boxes() -> None:

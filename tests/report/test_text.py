@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from dplcli.keys import keys
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import markdown_text
 from dplcli.report.html import html_page
-from dplcli.report.layout import TextTable
+from dplcli.report.layout import TextTable, plain_text
 from dplcli.report.many import many_document
+from dplcli.report.tables import table_of
 from dplcli.verify.check import Kernels
 from dplcli.verify.verdict import KernelReport, PartitionRun
 from tests.report.made import compared, output, result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def test_files_name_each_partition_and_a_terminal_each_function() -> None:
@@ -52,3 +61,55 @@ def test_a_reason_is_said_once_in_files() -> None:
 
     assert html_page(document).count("the candidate lacks") == 1
     assert markdown_text(document).count("the candidate lacks") == 1
+
+
+@keys(columns="name=label nodes=size:count? part=share:share =why:prose?")
+class Row(NamedTuple):
+    """Something that a table has a row for."""
+
+    label: str
+    size: int | None
+    share: float
+    why: str = ""
+
+
+ROWS = [Row("a", 1_200, 0.999), Row("b", None, 0.001, "it is small")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "lines"),
+    [
+        pytest.param(
+            ROWS,
+            "",
+            ["name  nodes   part", "a     1,200  >99 %", "b             <1 %  it is small"],
+            id="what-the-class-says",
+        ),
+        pytest.param(
+            [row._replace(size=None, why="") for row in ROWS],
+            "",
+            ["name   part", "a     >99 %", "b      <1 %"],
+            id="an-empty-column-is-left-out",
+        ),
+        pytest.param(ROWS, "is=label", ["is", "a", "b"], id="other-columns"),
+        pytest.param(
+            [("x", 3e9), ("y", 0)],
+            "what FLOP:flop",
+            ["what        FLOP", "x     3.00 GFLOP", "y              0"],
+            id="tuples",
+        ),
+        pytest.param([], "what FLOP:flop", [], id="near-miss-no-rows-no-headings"),
+    ],
+)
+def test_a_record_is_a_row_as_its_class_says(
+    rows: Sequence[object], columns: str, lines: list[str]
+) -> None:
+    """Names of columns, where their parts are, and how they are written stand at the class."""
+    text = plain_text(table_of(rows, "Rows", columns))
+    assert [line.rstrip() for line in text.splitlines()] == lines
+
+
+def test_the_number_of_rows_that_are_not_shown_stands_below() -> None:
+    """Files show all, so a reader knows where to look."""
+    text = plain_text(table_of(ROWS, columns="is=label", most=1))
+    assert text.splitlines() == ["is", "a", "and 1 more (--verbose shows all)"]

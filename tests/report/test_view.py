@@ -147,7 +147,7 @@ def test_page_and_drawing_have_the_same_colours() -> None:
     style = (files("dplcli.report") / "static" / "view.css").read_text(encoding="utf-8")
     light, dark = style.split("@media screen and (prefers-color-scheme: dark)", 1)
     for kind, colour in COLOURS.items():
-        if kind in {"scope", "repeat", "chunk", "body", "value"}:
+        if kind in {"scope", "repeat", "shapes", "chunk", "body", "value"}:
             continue
         assert f"--{kind}: {colour};" in light
         assert re.search(f"--{kind}: #", dark)

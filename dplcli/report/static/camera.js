@@ -57,15 +57,16 @@ function makeCamera(stage, map, isPart) {
     bound();
   }
 
-  /* Show all, or as much from the top as can be read. */
-  function fit(least = 0) {
+  /* Show all, or as much as can be read: from the top, or where *home* is if that is far below. */
+  function fit(least = 0, home = boxes[0]) {
     const { width, height } = room();
     const wide = (width - 2 * MARGIN) / size.width;
     const whole = Math.min(1, wide, (height - 2 * MARGIN) / size.height);
     scale = whole >= least ? whole : Math.min(1, Math.max(least, wide));
     x = (width - size.width * scale) / 2;
     y = whole >= least ? (height - size.height * scale) / 2 : MARGIN;
-    if (size.width * scale > width && boxes.length) x = width / 2 - (boxes[0].x + boxes[0].width / 2) * scale;
+    if (size.width * scale > width && home) x = width / 2 - (home.x + home.width / 2) * scale;
+    if (whole < least && home && home.y * scale > height / 2) y = height / 3 - home.y * scale;
     turn();
   }
 

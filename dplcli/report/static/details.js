@@ -159,7 +159,7 @@ function makeDetails(model, content, colours) {
     ];
   }
 
-  const GROUPS = { scope: "module scope", repeat: "layers that are alike", chunk: "neighbouring nodes", sheet: "body" };
+  const GROUPS = { scope: "module scope", repeat: "layers that are alike", chunk: "neighbouring nodes", shapes: "what computes sizes", sheet: "body" };
 
   function ofGroup(it) {
     const { ins, outs } = model.wiring(it.box);

@@ -328,7 +328,7 @@ function makeView(root, records, { pairs, steps, apart = false, begins = false }
   /* Show all: what is widest decides. No other pane is left empty by that. */
   function fit(least) {
     const widest = panes.reduce((one, other) => (other.width() > one.width() ? other : one));
-    for (const each of apart ? panes : [widest]) each.camera.fit(least);
+    for (const each of apart ? panes : [widest]) each.camera.fit(least, each.spine());
     for (const each of panes) {
       const spots = each.spots();
       if (spots.length && !spots.some(each.camera.isSeen)) each.camera.peek(spots[0]);

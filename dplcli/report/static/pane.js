@@ -73,6 +73,12 @@ function makePane(record, element, isPart) {
     return { x, y, width: right - x, height: Math.max(...found.map((spot) => spot.y + spot.height)) - y };
   }
 
+  /* Where most of the model is: the closed group with the most nodes, the first of several. */
+  function spine() {
+    const weight = ({ it, isOpen }) => (isOpen || !it.box || it.box.kind === "shapes" ? 0 : it.box.size);
+    return [...spots.values()].reduce((one, other) => (weight(other) > weight(one) ? other : one), spots.values().next().value);
+  }
+
   function count(most) {
     let seen = 0;
     for (const _ of model.visible()) if (++seen > most) break;
@@ -91,7 +97,7 @@ function makePane(record, element, isPart) {
   }
 
   return {
-    model, colours, layout, drawing, camera, stage, draw, point, openRound, round, count, print,
+    model, colours, layout, drawing, camera, stage, draw, point, openRound, round, spine, count, print,
     spot: (it) => spots.get(it.key),
     spotOf: (key) => spots.get(key),
     spots: () => [...spots.values()],
