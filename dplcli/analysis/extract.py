@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
-from dplcli.errors import UsageError, did_you_mean, some_of
+from dplcli.errors import UsageError, did_you_mean, opt, some_of
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io.convert import all_nodes, encode_type, graphs_of, names_read
@@ -245,15 +245,17 @@ def part_between(
         UsageError: A value plays no part, or no type of it is stated or known.
     """
     if both := [name for name in end if name in start]:
-        raise UsageError(f"--to {both[0]!r}: is named by --from, too: there is nothing between")
+        raise UsageError(
+            f"{opt('to')} {both[0]!r}: is named by {opt('from_')}, too: there is nothing between"
+        )
     nodes = wiring.between(set(start), end)
     if given := [name for name in end if name not in wiring.makers]:
-        raise UsageError(f"--to {given[0]!r}: no node makes it: it is given")
+        raise UsageError(f"{opt('to')} {given[0]!r}: no node makes it: it is given")
     entering = wiring.entering(nodes)
     read = {name for index in nodes for name in wiring.reads[index]}
     if idle := [name for name in start if name not in read]:
         raise UsageError(
-            f"--from {idle[0]!r}: nothing between it and the end reads it",
+            f"{opt('from_')} {idle[0]!r}: nothing between it and the end reads it",
             hint="leave it out, or name another end",
         )
     weights = [name for name in start if name in read and name not in entering]

@@ -160,9 +160,9 @@ def _type_of(field: Field) -> Any:  # noqa: ANN401  # a type, or one of click's
         return PATH
     if field.kind in {"int", "Numbers"}:
         return int if bounds == {"min": None, "max": None} else click.IntRange(**bounds)
-    if field.kind == "float" and field.least is not None:
-        return click.FloatRange(**bounds)
-    return float if field.kind == "float" and field.read is None else str
+    if field.kind == "float" and field.read is None:
+        return float if field.least is None else click.FloatRange(**bounds)
+    return str
 
 
 PRINTING = "What is printed"

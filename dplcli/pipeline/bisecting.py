@@ -15,7 +15,7 @@ from dplcli.catalog.needs import files_named
 from dplcli.catalog.plan import REPRODUCER_FILE
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
 from dplcli.dpl import PatternRule, RewriteRule
-from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
+from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean, opt
 from dplcli.files import provisional, put_folder, resolved, temporary_folder
 from dplcli.ir.model import scope_of
 from dplcli.onnx_io import check_model, load_model, paused_gc, staged
@@ -138,7 +138,7 @@ def load_changes(source: RuleSettings, model: Model, kind: str | None) -> tuple[
         if len(kinds) > 1:
             raise UsageError(
                 "the catalogues have rules that replace and rules that outline",
-                hint="say which to look at: --by rewrite or --by partition",
+                hint=f"say which to look at: {opt('by', 'rewrite')} or {opt('by', 'partition')}",
             )
         kind = KINDS[0] if kinds == {True} else KINDS[1]
     if kind == KINDS[0]:
@@ -165,7 +165,7 @@ def reproduce(folder: Path, *, allow_code: bool = False) -> Reproduced:
     spec = plan.read_reproducer(folder)
     if spec.needs_code and not allow_code:
         raise UsageError(
-            f"{folder}: its rules are Python code", hint="pass --allow-code if you trust it"
+            f"{folder}: its rules are Python code", hint=f"pass {opt('allow_code')} if you trust it"
         )
     return run_reproducer(folder, spec)
 
@@ -226,7 +226,7 @@ def _compare(folder: Path, spec: plan.Reproducer, candidate: Path) -> Reproduced
             folder / ORIGINAL, candidate, settings, None, prove=spec.kind == Partitions.kind
         )
     except UsageError as error:
-        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
+        raise UsageError(f"{where}{error.wording}", hint=error.advice) from error
     return Reproduced(folder.name, verification=result)
 
 
@@ -839,11 +839,11 @@ def facets(names: Iterable[str] | None) -> frozenset[Facet]:
         return frozenset()
     for name in listed:
         if name == NOTHING:
-            raise UsageError(f"--ignore: {NOTHING!r} stands alone")
+            raise UsageError(f"{opt('ignore')}: {NOTHING!r} stands alone")
         if name not in FACETS:
             choices = [*FACETS, NOTHING]
             hint = did_you_mean(name, choices) or f"one of {', '.join(choices)}"
-            raise UsageError(f"--ignore: {name!r} is nothing that can be ignored", hint=hint)
+            raise UsageError(f"{opt('ignore')}: {name!r} is nothing that can be ignored", hint=hint)
     return frozenset(cast("list[Facet]", listed))
 
 

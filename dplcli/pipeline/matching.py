@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.rule import judge_expectations, parse_expectations
-from dplcli.errors import UsageError, did_you_mean_rule
+from dplcli.errors import UsageError, did_you_mean_rule, opt
 from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import explain_rules, measure, select_matches
@@ -73,7 +73,7 @@ def explain(model_path: Path, settings: ExplainSettings) -> ExplainOutcome:
     for name in settings.rule:
         if name not in names:
             raise UsageError(
-                f"--rule {name}: there is no such rule", hint=did_you_mean_rule(name, names)
+                f"{opt('rule')} {name}: there is no such rule", hint=did_you_mean_rule(name, names)
             )
     asked = rules_named(tried, settings.rule)
     nodes = [] if settings.node is None else find_nodes(model, settings.node)

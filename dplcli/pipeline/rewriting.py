@@ -14,7 +14,7 @@ from dplcli.catalog.finding import find_catalog
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.replacement import DraftConstant, DraftNode
 from dplcli.dpl.rule import judge_expectations, parse_expectations
-from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
+from dplcli.errors import CatalogError, UsageError, did_you_mean_rule, opt
 from dplcli.files import exists, resolved
 from dplcli.ir import Value
 from dplcli.ir.model import RULE_KEY
@@ -77,18 +77,18 @@ def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
         UsageError: It is another file of the run, holds something else, or has no folder.
     """
     if any(other is not None and resolved(path) == resolved(other) for other in others):
-        raise UsageError(f"--plan {path}: is another file of this command")
+        raise UsageError(f"{opt('plan')} {path}: is another file of this command")
     if not path.name or path.is_dir():
-        raise UsageError(f"--plan {str(path)!r}: is not a file")
+        raise UsageError(f"{opt('plan')} {str(path)!r}: is not a file")
     if not path.parent.is_dir():
-        raise UsageError(f"--plan {path}: there is no folder {str(path.parent)!r}")
+        raise UsageError(f"{opt('plan')} {path}: there is no folder {str(path.parent)!r}")
     if not exists(path.is_file):
         return
     from dplcli.catalog.plan import PLAN_SCHEMA  # noqa: PLC0415  # pydantic
 
     with path.open("rb") as file:
         if PLAN_SCHEMA.encode() not in file.read(_PROBE):
-            raise UsageError(f"--plan {path}: exists and is no plan, so it is kept")
+            raise UsageError(f"{opt('plan')} {path}: exists and is no plan, so it is kept")
 
 
 def named_catalogs(plan: Plan, *, allow_code: bool) -> list[str]:
@@ -106,15 +106,15 @@ def named_catalogs(plan: Plan, *, allow_code: bool) -> list[str]:
             raise CatalogError(
                 f"{plan.label}: the catalogue {name!r} is Python code, which a plan does not run "
                 "by itself",
-                hint="pass --allow-code if you trust it, or name it with --patterns",
+                hint=f"pass {opt('allow_code')} if you trust it, or name it with {opt('patterns')}",
             )
         path = str(folder / name) if is_path else name
         try:
             if is_path or not is_code:
                 find_catalog(path)
         except CatalogError as error:
-            hint = f"{error.hint}; --patterns names another" if error.hint else None
-            raise CatalogError(f"{plan.label}: {error.message}", hint=hint) from error
+            hint = f"{error.advice}; {opt('patterns')} names another" if error.hint else None
+            raise CatalogError(f"{plan.label}: {error.wording}", hint=hint) from error
         names.append(path)
     return names
 
@@ -240,11 +240,11 @@ def _parse(option: str, text: str, names: Sequence[str], model: Model) -> Restri
     if rule and rule not in names:
         hint = did_you_mean_rule(rule, names)
         raise UsageError(f"{option} {text!r}: there is no rule {rule!r}", hint=hint)
-    if node and option == "--only":
+    if node and option == opt("only"):
         try:
             find_nodes(model, node)
         except UsageError as error:
-            raise UsageError(f"{option} {text!r}: {error.message}", hint=error.hint) from error
+            raise UsageError(f"{option} {text!r}: {error.wording}", hint=error.advice) from error
     return Restriction(rule, node)
 
 
@@ -281,7 +281,7 @@ def rewrite(
     job.open_with(settings, opset=settings.opset, plan=settings.plan)
     only, skip = (
         parse_restrictions(option, texts, job.rules, job.model)
-        for option, texts in (("--only", settings.only), ("--skip", settings.skip))
+        for option, texts in ((opt("only"), settings.only), (opt("skip"), settings.skip))
     )
 
     def make(left: Left) -> Attempt[RewriteOutcome]:
@@ -331,7 +331,7 @@ def _write_plan(
     catalogs = [*catalogs_in(settings.patterns), *settings.target]
     names = tuple(_written(name, path.parent) for name in catalogs)
     plan = Plan(job.path.name, sha256_of(job.path), names, entries, settings.opset)
-    write_text(path, write_plan(plan, path.name), "--plan")
+    write_text(path, write_plan(plan, path.name), opt("plan"))
 
 
 def _steps(outcome: RewriteOutcome) -> list[Undoable]:
@@ -372,7 +372,7 @@ def apply_plan(
         f"its sha256 is {digest[:12]}…, not {plan.sha256[:12]}…"
     )
     if other and not settings.force:
-        raise UsageError(other, hint="pass --force to apply it all the same")
+        raise UsageError(other, hint=f"pass {opt('force')} to apply it all the same")
     names = {rule.qualified_name for rule in job.rules}
     for entry in plan.entries:
         if entry.rule not in names:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.python import FUNCTION, find_function
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, opt
 from dplcli.files import resolved
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import AccuracyOutcome
@@ -107,16 +107,16 @@ def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
         return None
     if not allow_code:
         raise UsageError(
-            f"--inputs {inputs}: is code, which is executed",
-            hint="pass --allow-code if you trust it",
+            f"{opt('inputs')} {inputs}: is code, which is executed",
+            hint=f"pass {opt('allow_code')} if you trust it",
         )
     module = Path(reference["module"])
     is_file = module.suffix == ".py"
     if is_file and not module.is_file():
-        raise UsageError(f"--inputs {inputs}: there is no file {str(module)!r}")
+        raise UsageError(f"{opt('inputs')} {inputs}: there is no file {str(module)!r}")
     folder = module.parent if is_file else Path.cwd()
     name = module.stem if is_file else reference["module"]
-    return find_function(f"{name}:{reference['function']}", folder, "--inputs")
+    return find_function(f"{name}:{reference['function']}", folder, opt("inputs"))
 
 
 # Comparing two models.
@@ -291,22 +291,27 @@ def choose_subject(
     """
     original, candidate = models
     if chosen.judged is not None and chosen.against is not None:
-        raise UsageError("--from and --against contradict each other", hint="pass one of them")
+        raise UsageError(
+            f"{opt('judged')} and {opt('against')} contradict each other", hint="pass one of them"
+        )
     if chosen.judged is not None:
         if chosen.beyond(_JUDGING) or models != (None, None):
             raise UsageError(
-                "--from judges what was saved: no model is run",
-                hint="only --rtol, --atol, --tolerance and where to report go with it",
+                f"{opt('judged')} judges what was saved: no model is run",
+                hint=f"only {opt('rtol')}, {opt('atol')}, {opt('tolerance')} and where to "
+                "report go with it",
             )
         return Subject(None, None, judged=chosen.judged)
     if chosen.against is not None:
         if original is None or candidate is not None:
-            raise UsageError("--against takes one model: dpl verify MODEL --against RESULTS")
+            raise UsageError(
+                f"{opt('against')} takes one model: dpl verify MODEL --against RESULTS"
+            )
         if chosen.beyond(_RUNNING):
             raise UsageError(
-                "--against feeds what was saved, and does not run the original",
-                hint="only levels, tolerances, --custom-ops, where the model runs and where to "
-                "report go with it",
+                f"{opt('against')} feeds what was saved, and does not run the original",
+                hint=f"only levels, tolerances, {opt('custom_ops')}, where the model runs and "
+                "where to report go with it",
             )
         return Subject(None, original, against=chosen.against)
     if original is not None and candidate is None and settings.save_results is not None:
@@ -314,7 +319,7 @@ def choose_subject(
     if original is None or candidate is None:
         raise UsageError(
             "dpl verify needs ORIGINAL and CANDIDATE",
-            hint="or saved results: --from RESULTS, MODEL --against RESULTS",
+            hint=f"or saved results: {opt('judged', 'RESULTS')}, MODEL {opt('against', 'RESULTS')}",
         )
     request = settings.request
     _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
@@ -327,9 +332,11 @@ def _check_results_path(save_results: Path | None, others: tuple[Path | None, ..
         return
     folder = save_results.parent
     if save_results.is_dir() or not folder.is_dir():
-        raise UsageError(f"--save-results {save_results}: is not a file in a folder that exists")
+        raise UsageError(
+            f"{opt('save_results')} {save_results}: is not a file in a folder that exists"
+        )
     if any(path is not None and resolved(save_results) == resolved(path) for path in others):
-        raise UsageError(f"--save-results {save_results}: is another file of this command")
+        raise UsageError(f"{opt('save_results')} {save_results}: is another file of this command")
 
 
 # Running one model.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dplcli.analysis.extract import Wiring
-from dplcli.errors import VerificationError
+from dplcli.errors import VerificationError, opt
 from dplcli.keys import keys
 from dplcli.verify.inputs import check_saving, fed_reference
 from dplcli.verify.layers import ValueStream, align, chunks_of_both
@@ -194,7 +194,7 @@ def measure_accuracy(
         ModelLoadError: A file holds no model.
         VerificationError: A model does not run, or both have no output or not the inputs in common.
     """
-    check_saving("--save-inputs", settings.request.save, original, settings.request.given)
+    check_saving(opt("save_inputs"), settings.request.save, original, settings.request.given)
     check_setup(settings.custom_ops, settings.execution)
     protos = read_model(original), read_model(candidate)
     for difference in input_differences(protos[0].graph, protos[1].graph):

@@ -27,7 +27,7 @@ from pathlib import Path
 from google.protobuf.message import EncodeError
 from onnx import ModelProto
 
-from dplcli.errors import VerificationError
+from dplcli.errors import VerificationError, opt
 from dplcli.files import temporary_folder
 from dplcli.verify import compare, inputs, run
 from dplcli.verify.accuracy import Sums
@@ -127,7 +127,7 @@ def verify_equivalence(
     """
     run.check_setup(settings.custom_ops, settings.execution)
     request = settings.request
-    inputs.check_saving("--save-inputs", request.save, original, candidate, request.given)
+    inputs.check_saving(opt("save_inputs"), request.save, original, candidate, request.given)
     ours, theirs = read_model(original), read_model(candidate)
     compare.check_names(settings.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph):
@@ -182,8 +182,8 @@ def verify_equivalence(
         is_refused = refusal is None and not is_stopped and settings.of_rule is None
         if is_refused and (without := _without_refused(original, candidate, settings, blank)):
             return without
-        message = f"no verdict: {error.message}" if is_stopped else error.message
-        raise VerificationError(message, hint=error.hint) from error
+        message = f"no verdict: {error.wording}" if is_stopped else error.wording
+        raise VerificationError(message, hint=error.advice) from error
     result = check.run(candidate, blank)
     forget(*cuts or ())
     return result
@@ -349,7 +349,8 @@ class _Check:
         if len(shared) == len(levels) and not self._is_proved:
             raise VerificationError(
                 f"no verdict: neither model runs: {'; '.join(shared.values())}",
-                hint="onnxruntime's optimiser is at fault: name another level (--level disable)",
+                hint="onnxruntime's optimiser is at fault: "
+                f"name another level ({opt('level', 'disable')})",
             )
         self._warnings += [
             f"neither model runs, {run.at_level(level)}, so nothing is compared there"

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, opt
 from dplcli.verify.check import REFERENCE_LEVEL, Check
 from dplcli.verify.compare import Depth, Facts, Judge, Limit, check_names, excused, judge_level
 from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source, write_arrays
@@ -140,7 +140,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
         "candidates": packed_runs(evidence.candidates, arrays),
     }
     arrays[RECORD] = np.array(json.dumps(record))
-    write_arrays("--save-results", path, arrays.items())
+    write_arrays(opt("save_results"), path, arrays.items())
 
 
 def load_evidence(path: Path) -> Evidence:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 
+from dplcli.errors import opt
 from dplcli.verify.check import REFERENCE_LEVEL, Check
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.inputs.files import write_arrays
@@ -142,4 +143,4 @@ def save_outputs(path: Path, outputs: Outputs) -> None:
         UsageError: The file cannot be written.
     """
     leaves = ((name, leaf) for name, given in outputs.items() for leaf in given)
-    write_arrays("--output", path, ((f"{name}{leaf.label}", leaf.data) for name, leaf in leaves))
+    write_arrays(opt("output"), path, ((f"{name}{leaf.label}", leaf.data) for name, leaf in leaves))
