@@ -223,7 +223,7 @@ def option(*, default: Any, **more: Any) -> Any:  # noqa: ANN401  # the field's 
             most: The largest.
             read: Makes the keyword's value of what the command line gives: a text, a number, or a
                 tuple of them where the option may be repeated.
-            complete: What a shell offers for it: ``rules``, ``catalogues`` or ``targets``.
+            complete: What a shell offers for it: a function of ``cli/completion``.
             shown: The default that the help states; "" for none.
             is_stated: Whether there is an option; if not, it is a keyword alone.
             is_of_one: Whether it is about one model's files, and not for many models.
@@ -733,12 +733,12 @@ class ComparisonSettings(BaseSettings, group="The check"):
 
     Attributes:
         seed: Seed of one set of inputs; repeatable. Default: 0 and 1.
-        level: onnxruntime's optimisation level; repeatable. Default: disable and all; disable alone
-            for a result that is proved to be the original.
+        level: onnxruntime's optimisation level, repeatable: disable, basic, extended or all.
+            Default: disable and all; disable alone for a result that is proved to be the original.
         rtol: Relative tolerance, instead of the derived one.
         atol: Absolute tolerance, instead of the derived one.
-        tolerance: Tolerances of one output, or one of the two; for integers, atol is in steps.
-            Repeatable.
+        tolerance: Tolerances of one output, such as logits=rtol:1e-3,atol:1e-5, or one of the two;
+            for integers, atol is in steps. Repeatable.
         mutants: Measure the power of the check: try so many wrong versions of the result, and count
             those that it refuses. Default: none, or 20 with --min-power.
         min_power: Exit with 1 unless the check refuses this share of the mutants, such as 0.9.
@@ -752,10 +752,10 @@ class ComparisonSettings(BaseSettings, group="The check"):
     """
 
     seed: Numbers = option(default=())
-    level: Names = option(default=(), choices=LEVELS)
+    level: Names = option(default=(), choices=LEVELS, metavar="LEVEL")
     rtol: float | None = None
     atol: float | None = None
-    tolerance: Limits = option(default={}, metavar="OUTPUT=rtol:R,atol:A", read=_read_limits)
+    tolerance: Limits = option(default={}, metavar="OUTPUT=LIMITS", read=_read_limits)
     mutants: int | None = None
     min_power: float | None = option(default=None, metavar="SHARE")
     custom_ops: Places = option(default=(), metavar="LIBRARY")
@@ -1062,7 +1062,7 @@ class CallSettings(BaseSettings, group="What is inlined"):
 
     target: Names = option(default=(), metavar="NAMES", read=_listed)
     function: Names = option(default=(), metavar="DOMAIN::NAME")
-    call: Names = option(default=(), metavar="NAME")
+    call: Names = option(default=(), metavar="NAME", complete="nodes")
     all_functions: bool = False
 
 
@@ -1102,8 +1102,8 @@ class ExtractSettings(BaseSettings, group="The part"):
         if self.layers and (self.from_ or self.to):
             raise _contradict("layers", "from_" if self.from_ else "to")
 
-    from_: Names = option(default=(), flags="--from", metavar="VALUES")
-    to: Names = option(default=(), metavar="VALUES")
+    from_: Names = option(default=(), flags="--from", metavar="VALUES", complete="nodes")
+    to: Names = option(default=(), metavar="VALUES", complete="nodes")
     layers: str = option(default="", metavar="FIRST:END")
     output: Place = option(default=None, flags="-o --output", group="The result")
     progress: Progress = keyword(default=None)
@@ -1142,11 +1142,11 @@ class ExplainSettings(RuleSettings, AssumedSettings, PolicySettings, group=RULES
     """
 
     rule: Names = option(default=(), metavar="NAME", complete="rules")
-    node: str | None = option(default=None, metavar="NAME")
+    node: str | None = option(default=None, metavar="NAME", complete="nodes")
     progress: Progress = keyword(default=None)
 
 
-class DiffSettings(BaseSettings):
+class DiffSettings(BaseSettings, group="What counts"):
     """What counts as a difference of two structures.
 
     Attributes:
@@ -1304,7 +1304,7 @@ class ContractSettings(BaseSettings, group="Bindings"):
     stub: Place = option(default=None, flags="--python", metavar="FILE", is_of_one=True)
 
 
-class CatalogueSettings(BaseSettings):
+class CatalogueSettings(BaseSettings, group=RULES):
     """Which rules of catalogues are meant.
 
     Attributes:
@@ -1315,7 +1315,7 @@ class CatalogueSettings(BaseSettings):
     allow_code: bool = RuleSettings.options["allow_code"]  # type: ignore[assignment]
 
 
-class TrialSettings(CatalogueSettings):
+class TrialSettings(CatalogueSettings, group="Trials"):
     """On which graphs rules are tried.
 
     Attributes:
@@ -1331,8 +1331,8 @@ class BindingSettings(CatalogueSettings, ContractSettings):
     """For which rules contracts are written, and where."""
 
 
-class InspectSettings(ContractSettings):
-    """What is shown of a model.
+class LookSettings(BaseSettings, group="What is shown"):
+    """What is looked at in a model.
 
     Attributes:
         node: Show one node, found by its name or by an output's, and its neighbours.
@@ -1341,9 +1341,13 @@ class InspectSettings(ContractSettings):
         contract: Show what kernels for the functions of a target have to keep to.
     """
 
-    node: str | None = option(default=None, metavar="NAME")
+    node: str | None = option(default=None, metavar="NAME", complete="nodes")
     nodes: bool = False
     contract: bool = False
+
+
+class InspectSettings(LookSettings, ContractSettings):
+    """What is shown of a model, and written of it."""
 
 
 class FaultSettings(BaseSettings, group="Faults"):
@@ -1375,7 +1379,7 @@ class BisectSettings(RuleSettings, KindSettings, FaultSettings, CheckSettings):
     """How faults are looked for."""
 
 
-class LearnSettings(BaseSettings):
+class LearnSettings(BaseSettings, group=RULES):
     """From what rules are learned, and how.
 
     Attributes:
@@ -1413,7 +1417,7 @@ class LearnSettings(BaseSettings):
             hint = f"pass {opt(missing, 'FILE')} as well"
             raise UsageError(f"{opt(of_two[0])} without {opt(missing)}", hint=hint)
 
-    nodes: Names = option(default=(), metavar="NAMES")
+    nodes: Names = option(default=(), metavar="NAMES", complete="nodes")
     before: Model = option(default=None, metavar="FILE")
     after: Model = option(default=None, metavar="FILE")
     name: str = option(default="", metavar="NAME")
@@ -1426,7 +1430,7 @@ class LearnSettings(BaseSettings):
     progress: Progress = keyword(default=None)
 
 
-class ViewSettings(BaseSettings):
+class ViewSettings(BaseSettings, group="The picture"):
     """How a model is drawn.
 
     Attributes:

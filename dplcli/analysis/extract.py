@@ -259,7 +259,7 @@ def part_between(
             hint="leave it out, or name another end",
         )
     weights = [name for name in start if name in read and name not in entering]
-    types = _types(wiring.model, known, [*weights, *entering, *end])
+    types = _types(wiring, known, [*weights, *entering, *end])
     part = cut(wiring, nodes, types, end)
     if weights:  # what was stored is given now
         kept = [tensor for tensor in part.graph.initializer if tensor.name not in weights]
@@ -329,10 +329,10 @@ def left_out(wiring: Wiring, part: ModelProto) -> Iterator[str]:
 
 
 def _types(
-    proto: ModelProto, known: Mapping[str, TensorType], names: Iterable[str]
+    wiring: Wiring, known: Mapping[str, TensorType], names: Iterable[str]
 ) -> dict[str, TypeProto]:
     """Return what is stated of values or, where nothing is, what follows."""
-    graph = proto.graph
+    graph = wiring.model.graph
     stated: Mapping[str, TypeProto] = {
         info.name: info.type
         for info in (*graph.value_info, *graph.output, *graph.input)
@@ -349,9 +349,27 @@ def _types(
         else:
             raise UsageError(
                 f"{name!r}: its type is not stated and does not follow",
-                hint="cut at another value, or state the types: onnx.shape_inference",
+                hint=_untyped(wiring, {*known, *stated}, name),
             )
     return types
+
+
+def _untyped(wiring: Wiring, typed: Container[str], name: str) -> str:
+    """Return what helps where no type of a value is known: it is lost at some node before."""
+    index = wiring.makers[name]
+    while unknown := [
+        each for each in wiring.reads[index] if each in wiring.makers and each not in typed
+    ]:
+        index = wiring.makers[unknown[0]]
+    node = wiring.nodes[index]
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    computed = [each for each in wiring.reads[index] if each not in wiring.initializers]
+    before = f"cut before it, at {some_of(computed)}, or " if computed else ""
+    output = next(filter(None, node.output))
+    return (
+        f"nothing says what {operator} makes: {before}state the type of {output!r} in the model's "
+        "value_info, with onnx.helper.make_tensor_value_info"
+    )
 
 
 def _drop_functions(part: ModelProto) -> None:

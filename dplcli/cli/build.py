@@ -379,6 +379,8 @@ def file_schema() -> Json:
 @click.argument("file", type=options.PATH, required=False)
 @click.option(
     "--check",
+    cls=options.GroupedOption,
+    group="The run",
     is_flag=True,
     help="Write nothing; exit with 1 if a result would differ, or something is not as expected.",
 )

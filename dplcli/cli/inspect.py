@@ -46,6 +46,5 @@ class _InspectCommand(ModelCommand):
 
 command = _InspectCommand(
     "inspect",
-    verbose="No effect: the report has one length.",
     settings=InspectSettings,
 )

@@ -539,7 +539,7 @@ class JobCommand(options.GroupedCommand):
 
     Args:
         name: The command, and the job of the API.
-        verbose: What --verbose does.
+        verbose: What --verbose does; "" if there is no such option.
         forms: The forms of report.
         models: The arguments for models.
         settings: The class of the settings; None for that of the job.
@@ -560,7 +560,7 @@ class JobCommand(options.GroupedCommand):
         self,
         name: str,
         *,
-        verbose: str,
+        verbose: str = "",
         forms: Sequence[str] = (),
         models: Sequence[click.Argument] = (),
         settings: type[BaseSettings] | None = None,

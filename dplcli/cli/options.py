@@ -64,9 +64,10 @@ class GroupedCommand(click.Command):
         return [*super().get_params(ctx), _HELP_ALL]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the groups as they begin; then how many models are done, and what has no group.
+        """List the groups as they begin; then how many models are done, and the help itself.
 
-        --help says in a sentence what the options of the first groups are for, and names others.
+        --help names the options about many models. If there are many groups it says in a sentence
+        what the options of the first ones are for, and names others, too.
         """
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
@@ -74,16 +75,17 @@ class GroupedCommand(click.Command):
             if record is not None:
                 groups.setdefault(getattr(param, "group", "Options"), []).append(record)
         last = {title: groups.pop(title) for title in (MANY, "Options") if title in groups}
-        is_short = EVERY_OPTION not in ctx.meta and len(groups | last) > _FEW
-        told = {*(self.first or list(groups)[:1]), "The result", PRINTING, "Options"}
-        ordered = {title: groups[title] for title in self.first if title in groups} | groups | last
-        rest = [title for title in ordered if is_short and title not in told]
+        is_all, is_long = EVERY_OPTION in ctx.meta, len(groups) >= _FEW
+        first = self.first or tuple(groups)[:1]
+        told = {*(first if is_long else groups), "The result", PRINTING, "Options"}
+        ordered = {title: groups[title] for title in first if title in groups} | groups | last
+        rest = [title for title in ordered if not is_all and title not in told]
         for title, records in ordered.items():
             if title in rest:
                 continue
             with formatter.section(title):
                 short = [(flags, _first_sentence(text)) for flags, text in records]
-                formatter.write_dl(short if is_short else records)
+                formatter.write_dl(records if is_all or not is_long else short)
         with formatter.section("More (--help-all)") if rest else nullcontext():
             indent = " " * formatter.current_indent
             wrapper = textwrap.TextWrapper(formatter.width, indent, f"{indent}  ")
@@ -110,7 +112,7 @@ EVERY_OPTION = "dpl.help.all"
 """What a context of click notes if the help is to explain every option."""
 
 _FEW = 4
-"""Up to so many groups of options, --help tells all."""
+"""If there are fewer groups of options than this, --help tells all."""
 
 
 def _tell_all(ctx: click.Context, _param: click.Parameter, is_wanted: bool) -> None:  # noqa: FBT001  # click's
@@ -361,27 +363,33 @@ def printing_params(verbose: str, forms: Iterable[str] = ()) -> list[click.Optio
     """Return --verbose, --quiet, --json and the reports of a command.
 
     Args:
-        verbose: What --verbose does.
+        verbose: What --verbose does; "" if there is nothing more to say.
         forms: The forms of report.
     """
     json_help = "Write the result as JSON; - is standard output, instead of the table."
     file = {"group": "Reports", "metavar": "FILE"}
+    more = GroupedOption(["--verbose", "-v"], group=PRINTING, is_flag=True, help=verbose)
     return [
         *(GroupedOption([f"--{f}", f"report_{f}"], help=_FORMS[f][0], **file) for f in forms),
-        GroupedOption(["--verbose", "-v"], group=PRINTING, is_flag=True, help=verbose),
-        GroupedOption(["--quiet", "-q"], group=PRINTING, is_flag=True, help="Print only errors."),
+        *([more] if verbose else []),
+        QUIET,
         GroupedOption(["--json", "json_path"], group=PRINTING, metavar="FILE", help=json_help),
     ]
+
+
+QUIET = GroupedOption(["--quiet", "-q"], group=PRINTING, is_flag=True, help="Print only errors.")
 
 
 def take_printing(given: dict[str, Any]) -> Printing:
     """Take what :func:`printing_params` were given out of *given*."""
     paths = {name: given.pop(f"report_{name}", None) for name in _FORMS}
     reports = {name: path for name, path in paths.items() if path is not None}
-    return Printing(given.pop("json_path"), given.pop("quiet"), given.pop("verbose"), reports)
+    return Printing(
+        given.pop("json_path"), given.pop("quiet"), given.pop("verbose", False), reports
+    )
 
 
-def printing_options(verbose: str, *forms: str) -> Callable[[Command], Command]:
+def printing_options(verbose: str = "", *forms: str) -> Callable[[Command], Command]:
     """Add the options of :func:`printing_params`; the command is given a :class:`Printing`."""
     return _options("printing", take_printing, printing_params(verbose, forms))
 
@@ -410,6 +418,10 @@ def _options(
         return call
 
     return add
+
+
+quiet_option = _options("quiet", lambda given: given.pop("quiet"), [QUIET])
+"""Adds --quiet alone; the command is given whether it is."""
 
 
 def take_settings(settings: type[S], given: dict[str, Any]) -> S:
