@@ -19,7 +19,7 @@ from dplcli import pipeline
 from dplcli.cli import completion
 from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
-from dplcli.errors import DplError, UsageError
+from dplcli.errors import UsageError
 from dplcli.escaping import inert_markup, json_text
 from dplcli.files import append_to_file, encoded, end_of, resolved, temporary_file
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from dplcli.report.document import Document, Drawn, DrawnPatterns
-    from dplcli.report.html import PageGraphs
-    from dplcli.report.picture import Picture
+    from dplcli.report.document import Document
     from dplcli.settings import BaseSettings
     from dplcli.settings import Option as Field
 
@@ -445,9 +443,11 @@ def write_json(record: object, place: str, option: str = "--json") -> None:
 def _rendered(form: str, document: Document, seconds: float) -> str:
     """Return the report in one form; each module is imported only where it is wanted."""
     if form == "html":
+        from dplcli.report.graphs import graphs_of  # noqa: PLC0415
         from dplcli.report.html import html_page  # noqa: PLC0415
 
-        return html_page(document, _graphs(document.draws(), document.verification))
+        drawn = graphs_of(document.draws(), document.verification, pipeline.view)
+        return html_page(document, drawn)
     from dplcli.report import ci  # noqa: PLC0415
 
     if form == "junit":
@@ -455,53 +455,6 @@ def _rendered(form: str, document: Document, seconds: float) -> str:
     return (
         ci.markdown_text(document) if form == "markdown" else json_text(ci.sarif_record(document))
     )
-
-
-_MOST_STEPS = 5_000
-_MOST_DRAWN = 20_000
-"""The nodes of a model that a report still draws: a page grows by half a kilobyte for each."""
-
-
-def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageGraphs:
-    """Draw models for a report, or say why not; costs are counted with the sizes of the check."""
-    from dplcli.report import view  # noqa: PLC0415  # only for a page
-    from dplcli.report.document import DrawnPatterns  # noqa: PLC0415  # only for a page
-    from dplcli.report.html import PageGraphs  # noqa: PLC0415  # only for a page
-    from dplcli.report.picture import opened, picture_of  # noqa: PLC0415  # only for a page
-
-    notes = [drawn.note] if drawn.note else []
-    shapes = {} if verified is None else {each.name: each.shape for each in verified.inputs}
-    records = []
-    shown: list[Picture | DrawnPatterns] = []
-    for model in drawn.models:
-        if isinstance(model, DrawnPatterns):
-            records.append(view.pattern_record(model))
-            shown.append(model)
-            continue
-        name = model.path.name
-        try:
-            outcome = pipeline.view(model.path, shapes)
-            picture = picture_of(outcome.model, outcome.label)
-        except DplError as error:
-            notes.append(f"{name}: {error.message}")
-            continue
-        except OSError as error:
-            notes.append(f"{name}: cannot be read: {error.strerror or error}")
-            continue
-        if picture.node_count > _MOST_DRAWN:
-            count = f"{picture.node_count:,} nodes"
-            notes.append(f"{name}: {count} are too many for a report; dpl view draws them")
-            continue
-        figures = view.NodeFigures(model.marks, model.errors, outcome.costs, outcome.open_sizes)
-        records.append(view.view_data(picture, opened(picture), outcome.notes, figures).as_page())
-        shown.append(picture)
-    if len(records) < len(drawn.models):
-        drawn = drawn._replace(steps=(), pairs=())
-    if len(steps := list(drawn.steps)) > _MOST_STEPS:
-        few = f"The first {_MOST_STEPS:,} of {len(steps):,} steps can be looked at one by one."
-        notes.append(few)
-        drawn = drawn._replace(steps=steps[:_MOST_STEPS])
-    return PageGraphs(records, view.beside_record(shown, drawn), notes)
 
 
 def _is_step_summary(path: str) -> bool:
