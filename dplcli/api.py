@@ -564,6 +564,11 @@ def verify(
     stored = [None if model is None else _stored(model) for model in (original, candidate)]
     with ExitStack() as stack:
         paths = [None if each is None else stack.enter_context(each.file()) for each in stored]
+        if settings.rename and paths[0] is not None and paths[1] is not None:
+            paths[0], _ = stack.enter_context(pipeline.restated(paths[0], {}, settings.rename))
+        elif settings.rename:
+            hint = "say it where they are compared, or save results again"
+            raise UsageError(f"{opt('rename')} takes two models", hint=hint)
         subject = pipeline.choose_subject((paths[0], paths[1]), settings, check)
         result = subject.compare(check, settings.progress or (lambda _phrase: None))
         inside: Layers | str | None = None

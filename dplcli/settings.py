@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     Ranges: TypeAlias = Mapping[str, tuple[float, float]]
     Limits: TypeAlias = Mapping[str, Mapping[str, float]]
     Pairs: TypeAlias = Mapping[str, str | int | bool]
+    Renames: TypeAlias = Mapping[str, str]
     Progress: TypeAlias = Callable[[str], None] | None
 
 LEVELS = ("disable", "basic", "extended", "all")
@@ -406,7 +407,7 @@ _NUMBERS: dict[str, tuple[Callable[[str], int | float], str]] = dict.fromkeys(
 """What makes a number of a text, and what it is called, by the field's type."""
 
 _FILES = {"Inputs", "Model", "Place", "Places", "Sources"}
-_PAIRED = {"Sizes", "Ranges", "Limits", "Pairs"}
+_PAIRED = {"Sizes", "Ranges", "Limits", "Pairs", "Renames"}
 _MULTIPLE = {"Names", "Numbers", "Sources", "Places", *_PAIRED}
 
 
@@ -479,7 +480,12 @@ _SIZES = "write {}, {}, or {}".format(
     *(opt("shape", size) for size in ("batch=4", "image=1x3x224x224", "total=past+sequence"))
 )
 _read_sizes = _named(opt("shape"), "size", _SIZES, _size)
+_read_names = _named(opt("rename"), "name", f"write {opt('rename', 'image=pixels')}", str)
 _read_ranges = _named(opt("range"), "range", f"write {opt('range', 'ids=0:1000')}", _bounds)
+
+
+def _is_sum(size: object) -> bool:
+    return isinstance(size, str) and any(sign in size for sign in "+*")
 
 
 def _read_pairs(texts: Iterable[str]) -> dict[str, str]:
@@ -924,8 +930,45 @@ class EditSettings(TurnSettings, ResultSettings):
             raise _contradict("verify_each", other, hint="leave one of them out")
 
 
-class RewriteSettings(RuleSettings, ExpectSettings, ChoiceSettings, EditSettings):
+class InterfaceSettings(BaseSettings, group="The interface"):
+    """What a rewrite says anew of a model, before any rule is tried.
+
+    Attributes:
+        shape: Give a dimension another size: a symbol, batch=4; an axis of an input, image:0=4; a
+            whole shape, image=1x3x224x224; or make it open, image:0=batch. A sum,
+            total=past+sequence, is what it always is, on which rules may rely. Repeatable.
+        rename: Call an input, an output or another value of the main graph otherwise. Repeatable.
+        size: What the check feeds for a symbolic dimension or INPUT:AXIS; nothing is changed.
+            Repeatable.
+    """
+
+    shape: Sizes = option(default={}, metavar="DIM=N", read=_read_sizes)
+    rename: Renames = option(default={}, metavar="OLD=NEW", read=_read_names)
+    size: Sizes = option(default={}, metavar="DIM=N", read=_read_sizes)
+
+    @property
+    def resized(self) -> Sizes:
+        """The sizes that are changed."""
+        return {name: size for name, size in self.shape.items() if not _is_sum(size)}
+
+    @property
+    def fed(self) -> Sizes:
+        """What the check feeds, and what rules may rely on."""
+        return {**self.size, **{n: size for n, size in self.shape.items() if _is_sum(size)}}
+
+
+class RewriteSettings(
+    RuleSettings, ExpectSettings, ChoiceSettings, EditSettings, InterfaceSettings
+):
     """How to rewrite."""
+
+    def check(self) -> None:
+        """Refuse a plan of what rules do if more is done."""
+        super().check()
+        for name in ("shape", "rename"):
+            if self.plan is not None and vars(self)[name]:
+                hint = "say the interface anew first, and make the plan for the result"
+                raise _contradict(name, "plan", hint=hint)
 
     @property
     def is_restricted(self) -> bool:
@@ -1188,8 +1231,19 @@ class InsideSettings(BaseSettings, group="The values inside"):
     layers: bool = False
 
 
+class NamesSettings(BaseSettings, group="The check"):
+    """Which values have which names.
+
+    Attributes:
+        rename: CANDIDATE calls an input or output of ORIGINAL otherwise, as dpl rewrite --rename
+            makes it. Repeatable.
+    """
+
+    rename: Renames = option(default={}, metavar="OLD=NEW", read=_read_names)
+
+
 class ComparingSettings(
-    SavedSettings, InsideSettings, CheckSettings, KernelSettings, InputCodeSettings
+    SavedSettings, InsideSettings, CheckSettings, NamesSettings, KernelSettings, InputCodeSettings
 ):
     """How two models are compared, what is kept of it, and what is compared beside outputs."""
 

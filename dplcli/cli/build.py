@@ -132,8 +132,8 @@ class BuildStep:
 def _steps(file: build_file.ReadFile) -> Iterator[BuildStep]:
     content = file.content
     checks = content.verify is not False
-    asked = content.verify if isinstance(content.verify, dict) else {}
-    check = _stated(file, asked, _CHECK, ("verify",)) if checks else {"verify": False}
+    said = content.verify if isinstance(content.verify, dict) else {}
+    check = _stated(file, said, _CHECK, ("verify",)) if checks else {"verify": False}
     for number, step in enumerate(content.steps):
         where = ("steps", number, step.kind)
         if step.run is not None:
@@ -147,7 +147,9 @@ def _steps(file: build_file.ReadFile) -> Iterator[BuildStep]:
                 hint = "say targets: [dnnl] for the whole file, or patterns here"
                 raise file.source.error("partition: no rules are named", where, hint)
         stated = _stated(file, given, _options_of(JOBS[step.kind].settings), where)
-        yield BuildStep(step.kind, _settings(step.kind, stated | check, file, *where))
+        fed = {"shape": "size"} if "size" in JOBS[step.kind].settings.options else {}
+        asked = {fed.get(name, name): value for name, value in check.items()}
+        yield BuildStep(step.kind, _settings(step.kind, stated | asked, file, *where))
 
 
 # One model.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         paused_gc,
         read_model_file,
     )
+    from dplcli.onnx_io.restate import Restated, restate
     from dplcli.onnx_io.strip import STRIPPERS
     from dplcli.onnx_io.write import (
         StagedModel,

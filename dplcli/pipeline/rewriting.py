@@ -14,7 +14,7 @@ from dplcli.catalog.finding import find_catalog
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.replacement import DraftConstant, DraftNode
 from dplcli.dpl.rule import judge_expectations, parse_expectations
-from dplcli.errors import CatalogError, UsageError, did_you_mean_rule, opt
+from dplcli.errors import CatalogError, UsageError, VerificationError, did_you_mean_rule, opt
 from dplcli.files import exists, resolved
 from dplcli.ir import Value
 from dplcli.ir.model import RULE_KEY
@@ -31,9 +31,16 @@ from dplcli.passes.rewrite import (
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
+from dplcli.pipeline.restating import restated
 from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
 from dplcli.pipeline.taking_back import Attempt, Undoable, is_left_out, keep_what_holds
-from dplcli.pipeline.writing import StepVerifier, WriteJob, check_output, write_text
+from dplcli.pipeline.writing import (
+    StepVerifier,
+    WriteJob,
+    check_output,
+    load_editable,
+    write_text,
+)
 from dplcli.settings import RuleSettings
 from dplcli.verify.runnable import KernelAnswers, KernelQuestion
 
@@ -277,7 +284,16 @@ def rewrite(
         DplError: The model or a catalogue cannot be used, the output cannot be written, or no
             verdict on the result can be reached.
     """
-    job = _RewriteJob(model_path, settings)
+    job = _RewriteJob(model_path, settings.but(shape=settings.fed))
+    job.is_resized = bool(settings.resized)
+    with restated(model_path, settings.resized, settings.rename) as (job.reference, said):
+        return _rewritten(job, settings, said, trace)
+
+
+def _rewritten(
+    job: _RewriteJob, settings: RewriteSettings, said: Sequence[str], trace: Trace | None
+) -> RewriteOutcome:
+    """Do what :func:`rewrite` does, with a model of which some things were *said* anew."""
     job.open_with(settings, opset=settings.opset, plan=settings.plan)
     only, skip = (
         parse_restrictions(option, texts, job.rules, job.model)
@@ -294,7 +310,7 @@ def rewrite(
             done,
             untried=frozenset(r.qualified_name for r in job.rules if not observer.may_try(r)),
             is_stopped=observer.is_over,
-            notes=(*model.notes, *losses(model), *observer.notes()),
+            notes=(*said, *model.notes, *losses(model), *observer.notes()),
         )
         return Attempt(model, outcome, _steps(outcome))
 
@@ -304,10 +320,10 @@ def rewrite(
         return job.written(attempt)
 
     outcome = keep_what_holds(job, make, finish)
-    if settings.hints and not settings.is_restricted:
+    if settings.hints and job.rules and not settings.is_restricted:
         done = Rewriting({**outcome.counts}, outcome.rounds, outcome.refused, outcome.applications)
         before, after = outcome.nodes
-        said = hints_on_rewrite(model_path, job.load, job.rules, done, (after, before))
+        said = hints_on_rewrite(job.reference, job.load, job.rules, done, (after, before))
         outcome = replace(outcome, hints=said)
     return outcome
 
@@ -404,9 +420,14 @@ def apply_plan(
 
 
 class _RewriteJob(WriteJob):
-    """What rewriting by rules and by a plan have in common."""
+    """What rewriting by rules and by a plan have in common.
+
+    Attributes:
+        is_resized: Whether inputs have other sizes than the file states.
+    """
 
     moves_only = False
+    is_resized = False
 
     def __init__(self, path: Path, settings: RewriteSettings | ApplySettings) -> None:
         super().__init__(path, settings)
@@ -420,6 +441,26 @@ class _RewriteJob(WriteJob):
     def takes_back(self) -> bool:
         """Not where the turn that breaks the model is sought."""
         return super().takes_back and not self.settings.verify_each
+
+    def load(self) -> Model:
+        """Read the model as this job edits it: what is said anew is a change."""
+        if self.reference == self.path:
+            return super().load()
+        model = load_editable(self.reference, self.opset, self.verification.request.sums)
+        model.graph.modified, model.path = True, self.path
+        model.note_refutations()
+        return model
+
+    def check(self, written: Path) -> Delivery:
+        """Ask onnx.checker and onnxruntime; sizes that they lack are fed, and not changed."""
+        try:
+            return super().check(written)
+        except VerificationError as error:
+            error.spell(lambda name, value: opt("size" if name == "shape" else name, value))
+            if not self.is_resized:
+                raise
+            what = f"{opt('shape')}: the model does not run like this: {error.wording}"
+            raise VerificationError(what, hint=error.advice) from error
 
     def open_with(
         self,
@@ -445,7 +486,9 @@ class _RewriteJob(WriteJob):
         self.begin(will_run=settings.verify and not settings.dry_run)
         self.opset = opset
         self.model = self.load()
-        self.rules, files = load_rewrites(source, self.model)
+        is_alone = opset is not None or self.reference != self.path
+        has_rules = bool(source.patterns or source.target) or not is_alone
+        self.rules, files = load_rewrites(source, self.model) if has_rules else ([], set[Path]())
         if not settings.dry_run:
             self.protect(self.model, files)
         self.expected = parse_expectations(settings.expect, self.rules)

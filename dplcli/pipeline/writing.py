@@ -59,7 +59,7 @@ class WriteJob:
             if kind not in kinds:
                 hint = did_you_mean(kind, kinds) or f"there are: {', '.join(kinds)}"
                 raise UsageError(f"{opt('strip')}: there is no {kind!r} to leave out", hint=hint)
-        self.path = path
+        self.path = self.reference = path
         self.output = output = settings.output or default_output(path, settings.result)
         self.failed = (
             output.with_name(f"{output.stem}.failed.onnx") if settings.keep_failed else None
@@ -137,7 +137,7 @@ class WriteJob:
     def check(self, written: Path) -> Delivery:
         """Ask onnx.checker and onnxruntime about a result."""
         delivery = check_result(
-            self.path, written, self.verification, self.say, prove=self.moves_only
+            self.reference, written, self.verification, self.say, prove=self.moves_only
         )
         unproved = delivery.verification.unproved if delivery.verification else ""
         return doubted(delivery, "not proved by structure, judged by numbers alone", unproved)
