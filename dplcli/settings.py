@@ -476,11 +476,17 @@ def _bounds(text: str) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    return text
+
+
 _SIZES = "write {}, {}, or {}".format(
     *(opt("shape", size) for size in ("batch=4", "image=1x3x224x224", "total=past+sequence"))
 )
 _read_sizes = _named(opt("shape"), "size", _SIZES, _size)
-_read_names = _named(opt("rename"), "name", f"write {opt('rename', 'image=pixels')}", str)
+_read_names = _named(opt("rename"), "name", f"write {opt('rename', 'image=pixels')}", _name)
 _read_ranges = _named(opt("range"), "range", f"write {opt('range', 'ids=0:1000')}", _bounds)
 
 
@@ -531,7 +537,7 @@ def _read_percent(name: str, text: str) -> float:
         number = -1.0
     if not 0 <= number < float("inf"):
         raise UsageError(
-            f"{opt(name)} {text!r}: not a number of percent",
+            f"Invalid value for '{opt(name)}': {text!r} is not a number of percent.",
             hint=f"write {opt(name, 5)} or {opt(name, '5%')}",
         )
     return number
@@ -1231,7 +1237,7 @@ class InsideSettings(BaseSettings, group="The values inside"):
     layers: bool = False
 
 
-class NamesSettings(BaseSettings, group="The check"):
+class NamesSettings(BaseSettings, group=_FED):
     """Which values have which names.
 
     Attributes:

@@ -227,9 +227,14 @@ def _fill(kind: TypeProto, shape: Sequence[Size | None], symbols: Container[str]
         stated.SetInParent()
         stated.dim.extend(type(stated).Dimension() for _ in shape)
     for dim, size in zip(stated.dim, shape, strict=False):
-        is_open = not dim.WhichOneof("value") and isinstance(size, str)
-        if isinstance(size, int) or (is_open and all(n in symbols for n in _NAME.findall(size))):
+        if isinstance(size, str) and (dim.WhichOneof("value") or not _is_of(size, symbols)):
+            continue
+        if size is not None:
             _set(dim, size)
+
+
+def _is_of(size: str, symbols: Container[str]) -> bool:
+    return all(name in symbols for name in _NAME.findall(size))
 
 
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -262,7 +267,9 @@ def _renamed(proto: ModelProto, names: Mapping[str, str]) -> Iterator[str]:
             raise UsageError(f"{opt('rename')} {old}: the model has no such value", hint=hint)
         if old in in_training or new in in_training:
             raise UsageError(f"{opt('rename')} {old}: the training information names it")
-        if not new or new in everywhere:
+        if not new:
+            raise UsageError(f"{opt('rename')} {old}: nothing is no name")
+        if new in everywhere:
             hint = "give that another name, too" if new in own else None
             raise UsageError(f"{opt('rename')} {old}={new}: the name is taken", hint=hint)
         everywhere.add(new)
