@@ -63,7 +63,7 @@ class _BisectCommand(JobCommand):
         if chosen.reproduce is not None:
             done = pipeline.reproduce(chosen.reproduce, allow_code=chosen.allow_code)
             return reproduced_document(done)
-        told: dict[str, Any] = {"settings": check_of(chosen)}
+        told: dict[str, Any] = {"check": check_of(chosen)}
         told |= {"output": chosen.output, "progress": chosen.progress}
         if len(paths) == _TWO:
             both = pipeline.bisect_models(*paths, **told)

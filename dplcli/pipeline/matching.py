@@ -150,8 +150,8 @@ class Measuring:
         return replace(coverage, problem=problem, sizes=self._sizes, chosen=chosen)
 
 
-def given_sizes(model: Model, settings: Check | None) -> dict[str, int]:
+def given_sizes(model: Model, check: Check | None) -> dict[str, int]:
     """Return the sizes that the user gave, including those in whole shapes of inputs."""
-    if settings is None:
+    if check is None:
         return {}
-    return {**sizes_in(model, settings.request.shapes), **settings.sizes}
+    return {**sizes_in(model, check.request.shapes), **check.sizes}

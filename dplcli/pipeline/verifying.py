@@ -126,7 +126,7 @@ def verify(
     original: Path,
     candidate: Path,
     *,
-    settings: Check | None = None,
+    check: Check | None = None,
     progress: Progress | None = None,
 ) -> VerificationResult:
     """Compare two models in onnxruntime.
@@ -134,24 +134,24 @@ def verify(
     Raises:
         DplError: A file is no model, or no verdict can be reached.
     """
-    prepare(settings)
+    prepare(check)
     for path in (original, candidate):
         check_external_data(load_model(path))
-    return compare(original, candidate, settings, progress, prove=True)
+    return compare(original, candidate, check, progress, prove=True)
 
 
-def prepare(settings: Check | None) -> None:
+def prepare(check: Check | None) -> None:
     """Start the process that will run the models, while dpl does something else."""
     from dplcli.verify.run import warm_up  # noqa: PLC0415  # only where models run
 
-    if settings is None or settings.execution.isolated:
+    if check is None or check.execution.isolated:
         warm_up()
 
 
 def compare(
     original: Path,
     candidate: Path,
-    settings: Check | None,
+    check: Check | None,
     progress: Progress | None,
     *,
     prove: bool = False,
@@ -162,9 +162,7 @@ def compare(
     """
     from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
-    return verify_equivalence(
-        original, candidate, settings or Check(), prove=prove, progress=progress
-    )
+    return verify_equivalence(original, candidate, check or Check(), prove=prove, progress=progress)
 
 
 def prove(original: Path, candidate: Path) -> tuple[str, str]:
@@ -181,19 +179,19 @@ def prove(original: Path, candidate: Path) -> tuple[str, str]:
         return "", str(error)
 
 
-def judge_again(results: Path, *, settings: Check | None = None) -> VerificationResult:
+def judge_again(results: Path, *, check: Check | None = None) -> VerificationResult:
     """Judge saved results with other tolerances; no model is run.
 
     Args:
         results: What a verification saved (`Check.save_results`).
-        settings: Its tolerances are used, nothing else of it.
+        check: Its tolerances are used, nothing else of it.
 
     Raises:
         UsageError: The file holds no saved results, or a tolerance is for an unknown output.
     """
     from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
 
-    return load_evidence(results).judge(settings or Check())
+    return load_evidence(results).judge(check or Check())
 
 
 def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> AccuracyOutcome:
@@ -204,14 +202,14 @@ def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> Accur
     """
     from dplcli.verify.accuracy import measure_accuracy  # noqa: PLC0415  # onnxruntime
 
-    settings = check_of(chosen)
-    prepare(settings)
+    check = check_of(chosen)
+    prepare(check)
     for path in (original, candidate):
         check_external_data(load_model(path))
     measured = measure_accuracy(
         original,
         candidate,
-        settings,
+        check,
         layers=chosen.layers,
         say=chosen.progress or (lambda _phrase: None),
     )
@@ -251,22 +249,20 @@ class Subject:
         parts = (self.candidate, self.original, self.judged, self.against)
         return " against ".join(names.get(path, path.name) for path in parts if path is not None)
 
-    def compare(self, settings: Check, say: Progress) -> VerificationResult:
+    def compare(self, check: Check, say: Progress) -> VerificationResult:
         """Return the verdict."""
         if self.judged is not None:
-            return judge_again(self.judged, settings=settings)
+            return judge_again(self.judged, check=check)
         if self.candidate is None:
             raise UsageError("dpl verify needs a model")
         if self.against is not None:
             from dplcli.verify import evidence  # noqa: PLC0415  # onnxruntime
 
-            prepare(settings)
+            prepare(check)
             check_external_data(load_model(self.candidate))
             saved = evidence.load_evidence(self.against)
-            return evidence.verify_against(saved, self.candidate, settings, progress=say)
-        return verify(
-            self.original or self.candidate, self.candidate, settings=settings, progress=say
-        )
+            return evidence.verify_against(saved, self.candidate, check, progress=say)
+        return verify(self.original or self.candidate, self.candidate, check=check, progress=say)
 
 
 _JUDGING = {"judged", "against", "rtol", "atol", "tolerance", "max_memory", "allow_code"}
@@ -277,14 +273,14 @@ _RUNNING = {*_JUDGING, "level", "custom_ops", *EngineSettings.options, *KernelSe
 
 
 def choose_subject(
-    models: tuple[Path | None, Path | None], chosen: ComparingSettings, settings: Check
+    models: tuple[Path | None, Path | None], chosen: ComparingSettings, check: Check
 ) -> Subject:
     """Decide what is compared, from arguments and options.
 
     Args:
         models: ORIGINAL and CANDIDATE, as far as given.
         chosen: The options.
-        settings: What they say about the comparison.
+        check: What they say about the comparison.
 
     Raises:
         UsageError: Arguments and options do not go together.
@@ -314,15 +310,15 @@ def choose_subject(
                 "where to report go with it",
             )
         return Subject(None, original, against=chosen.against)
-    if original is not None and candidate is None and settings.save_results is not None:
+    if original is not None and candidate is None and check.save_results is not None:
         candidate = original
     if original is None or candidate is None:
         raise UsageError(
             "dpl verify needs ORIGINAL and CANDIDATE",
             hint=f"or saved results: {opt('judged', 'RESULTS')}, MODEL {opt('against', 'RESULTS')}",
         )
-    request = settings.request
-    _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
+    request = check.request
+    _check_results_path(check.save_results, (original, candidate, request.given, request.save))
     return Subject(original, candidate)
 
 

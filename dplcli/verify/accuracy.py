@@ -176,7 +176,7 @@ class Sums:
 def measure_accuracy(
     original: Path,
     candidate: Path,
-    settings: Check,
+    check: Check,
     *,
     layers: bool = False,
     say: Callable[[str], None] = lambda _: None,
@@ -186,7 +186,7 @@ def measure_accuracy(
     Args:
         original: The model that is approximated.
         candidate: The model that approximates it.
-        settings: Inputs, level and what runs the candidate.
+        check: Inputs, level and what runs the candidate.
         layers: Whether to measure the values inside, too.
         say: Called with a short phrase before each step that may take long.
 
@@ -194,8 +194,8 @@ def measure_accuracy(
         ModelLoadError: A file holds no model.
         VerificationError: A model does not run, or both have no output or not the inputs in common.
     """
-    check_saving(opt("save_inputs"), settings.request.save, original, settings.request.given)
-    check_setup(settings.custom_ops, settings.execution)
+    check_saving(opt("save_inputs"), check.request.save, original, check.request.given)
+    check_setup(check.custom_ops, check.execution)
     protos = read_model(original), read_model(candidate)
     for difference in input_differences(protos[0].graph, protos[1].graph):
         raise VerificationError(
@@ -205,13 +205,13 @@ def measure_accuracy(
     common = [name for name in names[0] if name in names[1]]
     if not common:
         raise VerificationError(f"{original.name} and {candidate.name} have no output in common")
-    reference = fed_reference(original, protos[0], settings, say)
-    (level,) = settings.judged_levels
+    reference = fed_reference(original, protos[0], check, say)
+    (level,) = check.judged_levels
     cases = [*reference.stimulus.cases]
     feeds = [reference.feeds[case] for case in cases]
     sources = (
         reference.source,
-        ModelSource(candidate, libraries=settings.custom_ops, execution=settings.execution),
+        ModelSource(candidate, libraries=check.custom_ops, execution=check.execution),
     )
     runs = []
     for source, path in zip(sources, (original, candidate), strict=True):
@@ -237,7 +237,7 @@ def measure_accuracy(
     notes = [f"only one model has the output {name!r}: it is not measured" for name in alone]
     return Measured(
         fed=tuple(reference.stimulus.cases.values()),
-        is_made_up=settings.request.given is None and settings.request.function is None,
+        is_made_up=check.request.given is None and check.request.function is None,
         outputs=outputs,
         layers=inside,
         loss=None if inside is None else _largest_loss(wiring, inside),
