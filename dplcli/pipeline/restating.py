@@ -5,13 +5,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dplcli.errors import UsageError, opt
+from dplcli.errors import DplError, UsageError, opt
 from dplcli.files import temporary_file, temporary_folder
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model, restate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+
+def _of_model(text: str, file: Path, path: Path) -> str:
+    return text.replace(str(file), str(path)).replace(file.name, path.name)
 
 
 @contextmanager
@@ -50,6 +54,10 @@ def restated(
             if (objection := check_model(file)) and not check_model(path):
                 what = "shape" if shape else "rename"
                 raise UsageError(f"{opt(what)}: the model contradicts it: {objection}")
-            yield file, said.notes
+            try:
+                yield file, said.notes
+            except DplError as error:  # it names the file that there is no more
+                error.wording = _of_model(error.wording, file, path)
+                raise
     except OSError as error:
         raise UsageError(f"{path.parent}: cannot be written: {error.strerror}") from error

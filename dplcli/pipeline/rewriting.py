@@ -448,6 +448,7 @@ class _RewriteJob(WriteJob):
             return super().load()
         model = load_editable(self.reference, self.opset, self.verification.request.sums)
         model.graph.modified, model.path = True, self.path
+        model.notes = [n.replace(str(self.reference), str(self.path)) for n in model.notes]
         model.note_refutations()
         return model
 

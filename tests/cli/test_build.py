@@ -231,6 +231,25 @@ def test_a_mistake_in_the_file_is_pointed_at(  # noqa: PLR0913, PLR0917  # the f
     assert contents(folder) == before
 
 
+@pytest.mark.parametrize(
+    ("step", "verify", "expected"),
+    [
+        ("{shape: batch=4, rename: x=image}", "{seed: 0}", ["image", 4]),
+        ("{patterns: prepare}", "{seed: 0, shape: batch=4}", ["x", "batch"]),
+    ],
+)
+def test_a_step_changes_sizes_and_the_check_feeds_them(
+    dpl: Dpl, project: Write, step: str, verify: str, expected: list[object]
+) -> None:
+    """What is said of the check changes no model."""
+    project(f"models: [models/resnet18_bn.onnx]\nsteps:\n  - rewrite: {step}\nverify: {verify}\n")
+
+    assert dpl("build").code == 0
+    port = onnx.load(Path("built/resnet18_bn.onnx")).graph.input[0]
+    dim = port.type.tensor_type.shape.dim[0]
+    assert [port.name, dim.dim_param or dim.dim_value] == expected
+
+
 def test_without_a_file_the_hint_says_how_to_get_one(dpl: Dpl, folder: Path) -> None:
     """Also beside a pyproject.toml that is about something else."""
     (folder / "pyproject.toml").write_text("[tool.other]\n")

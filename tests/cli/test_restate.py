@@ -146,6 +146,20 @@ def test_a_size_that_a_run_contradicts(dpl: Dpl, folder: Path) -> None:
     assert not (folder / "out.onnx").exists()
 
 
+def test_nothing_names_the_file_in_between(dpl: Dpl, folder: Path) -> None:
+    """Neither a note nor an error, beside external data either."""
+    model = onnx.parser.parse_model(HEADER + OPEN)
+    for name, size in (("a.onnx", 1 << 20), ("b.onnx", 9)):
+        path = folder / name
+        onnx.save(model, path, save_as_external_data=True, location="d", size_threshold=size)
+        done = dpl("rewrite", name, "--rename", "x=q", "--opset", "18", "-o", f"out.{name}")
+        assert (done.code, done.err) == (0, "")
+        assert f"note: {name}: raised from opset 17 to 18" in done.out
+        failed = dpl("rewrite", name, "--rename", "x=q", "--opset", "7", "-o", "c.onnx")
+        assert failed.message == f"{name}: is of opset 17, which cannot be lowered to 7"
+    assert not list(folder.glob(".dpl*"))
+
+
 def test_a_wrong_rule_is_noticed_with_other_names(dpl: Dpl, save: Save, folder: Path) -> None:
     """The check maps names, and still says no."""
     save(OPEN, "m.onnx")
