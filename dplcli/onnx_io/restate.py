@@ -32,10 +32,12 @@ class Restated(NamedTuple):
     Attributes:
         proto: Its message.
         notes: What is said anew, a sentence each.
+        trial: Sizes of dimensions that are open now and were not: what was baked in shows there.
     """
 
     proto: ModelProto
     notes: tuple[str, ...]
+    trial: Mapping[str, int]
 
 
 def restate(
@@ -58,9 +60,10 @@ def restate(
     proto = ModelProto()
     proto.CopyFrom(source.proto)
     notes: list[str] = []
+    trial: dict[str, int] = {}
     if shape:
         before = {info.name: info.type for info in source.proto.graph.output}
-        notes += _resized(proto, shape)
+        notes += _resized(proto, shape, trial)
         again = model_from_proto(proto, source.home.folder, source.home.label)
         again.infer()
         known = {value.name: value.known_type() for value in again.graph.outputs}
@@ -74,33 +77,28 @@ def restate(
                 notes.append(f"the output {info.name!r} has the shape {now}; it was {was}")
     if rename:
         notes += _renamed(proto, rename)
-    return Restated(proto, tuple(notes))
+    return Restated(proto, tuple(notes), trial)
 
 
 # Sizes.
 
 
-def _resized(proto: ModelProto, shape: Mapping[str, Size | Sequence[int]]) -> Iterator[str]:
-    """Change sizes of inputs, and what is stated of values that they reach."""
+def _resized(
+    proto: ModelProto, shape: Mapping[str, Size | Sequence[int]], trial: dict[str, int]
+) -> Iterator[str]:
+    """Change sizes of inputs, and what is stated of values that they reach; fill in *trial*."""
     graph = proto.graph
     stored = {tensor.name for tensor in graph.initializer}
     inputs = {info.name: info for info in graph.input if info.name not in stored}
-    symbols: dict[str, Size] = {}
-    axes: dict[tuple[str, int], Size] = {}
-    for at, new in _wanted(inputs, shape):
-        dim = inputs[at[0]].type.tensor_type.shape.dim[at[1]] if isinstance(at, tuple) else None
-        symbol = at if isinstance(at, str) else dim.dim_param if dim is not None else ""
-        key = symbol or at
-        known: dict[Any, Size] = symbols if symbol else axes
-        if known.setdefault(key, new) != new:
-            name = key if isinstance(key, str) else f"{key[0]}:{key[1]}"
-            raise UsageError(f"{opt('shape')}: {name} cannot be both {known[key]} and {new}")
+    symbols, axes = _settled(inputs, shape)
     changed: set[str] = set()
     for (name, axis), new in axes.items():
-        dim = inputs[name].type.tensor_type.shape.dim[axis]
+        dim = _dim(inputs, name, axis)
         if dim.dim_value != new or isinstance(new, str):
             changed.add(name)
             was = dim.dim_value if dim.HasField("dim_value") else "open"
+            if isinstance(was, int) and isinstance(new, str):
+                trial.setdefault(new, 2 * was)  # which keeps it a multiple of what it has to be
             yield f"axis {axis} of {name!r} is {new}; it was {was}"
         _set(dim, new)
     _forget(graph, changed)
@@ -111,6 +109,26 @@ def _resized(proto: ModelProto, shape: Mapping[str, Size | Sequence[int]]) -> It
         for dim in _dims(info.type):
             if dim.dim_param in symbols:
                 _set(dim, symbols[dim.dim_param])
+
+
+def _settled(
+    inputs: Mapping[str, ValueInfoProto], shape: Mapping[str, Size | Sequence[int]]
+) -> tuple[dict[str, Size], dict[tuple[str, int], Size]]:
+    """Return the sizes of symbols, and of axes that have none.
+
+    Raises:
+        UsageError: There is no such dimension, or it is given two sizes.
+    """
+    symbols: dict[str, Size] = {}
+    axes: dict[tuple[str, int], Size] = {}
+    for at, new in _wanted(inputs, shape):
+        symbol = at if isinstance(at, str) else _dim(inputs, *at).dim_param
+        key = symbol or at
+        known: dict[Any, Size] = symbols if symbol else axes
+        if known.setdefault(key, new) != new:
+            name = key if isinstance(key, str) else f"{key[0]}:{key[1]}"
+            raise UsageError(f"{opt('shape')}: {name} cannot be both {known[key]} and {new}")
+    return symbols, axes
 
 
 def _wanted(
@@ -146,6 +164,10 @@ def _wanted(
             there = [*sorted(symbols), *(f"{each}:AXIS" for each in inputs)]
             hint = did_you_mean(name, there) or f"there are: {', '.join(there)}"
             raise UsageError(f"{opt('shape')}: no input has a dimension {name!r}", hint=hint)
+
+
+def _dim(inputs: Mapping[str, ValueInfoProto], name: str, axis: int) -> Any:  # noqa: ANN401  # a message inside a message
+    return inputs[name].type.tensor_type.shape.dim[axis]
 
 
 def _rank(info: ValueInfoProto) -> int:

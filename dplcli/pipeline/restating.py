@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from dplcli.onnx_io import Restated
+
 
 def _of_model(text: str, file: Path, path: Path) -> str:
     return text.replace(str(file), str(path)).replace(file.name, path.name)
@@ -21,7 +23,7 @@ def _of_model(text: str, file: Path, path: Path) -> str:
 @contextmanager
 def restated(
     path: Path, shape: Mapping[str, int | str | Sequence[int]], rename: Mapping[str, str]
-) -> Iterator[tuple[Path, tuple[str, ...]]]:
+) -> Iterator[tuple[Path, Restated | None]]:
     """Write a model with other sizes and names, for as long as it is needed.
 
     Args:
@@ -30,14 +32,14 @@ def restated(
         rename: As there.
 
     Yields:
-        The file, and what is said anew, a sentence each. Where nothing is, it is the model's own.
+        The file, and what is said anew. Where nothing is, the file is the model's own.
 
     Raises:
         UsageError: There is no such dimension or value, or the model contradicts a size.
         DplError: It is no model.
     """
     if not shape and not rename:
-        yield path, ()
+        yield path, None
         return
     model = load_model(path)
     check_imports(model)
@@ -55,7 +57,7 @@ def restated(
                 what = "shape" if shape else "rename"
                 raise UsageError(f"{opt(what)}: the model contradicts it: {objection}")
             try:
-                yield file, said.notes
+                yield file, said
             except DplError as error:  # it names the file that there is no more
                 error.wording = _of_model(error.wording, file, path)
                 raise

@@ -287,7 +287,10 @@ def rewrite(
     job = _RewriteJob(model_path, settings.but(shape=settings.fed))
     job.is_resized = bool(settings.resized)
     with restated(model_path, settings.resized, settings.rename) as (job.reference, said):
-        return _rewritten(job, settings, said, trace)
+        if said is not None:
+            sizes = {**said.trial, **job.verification.sizes}
+            job.verification = replace(job.verification, sizes=sizes)
+        return _rewritten(job, settings, () if said is None else said.notes, trace)
 
 
 def _rewritten(
@@ -460,7 +463,9 @@ class _RewriteJob(WriteJob):
             error.spell(lambda name, value: opt("size" if name == "shape" else name, value))
             if not self.is_resized:
                 raise
-            what = f"{opt('shape')}: the model does not run like this: {error.wording}"
+            fed = ", ".join(f"{name}={size}" for name, size in self.verification.sizes.items())
+            how = f" with {fed}" if fed else ""
+            what = f"{opt('shape')}: the model does not run like this{how}: {error.wording}"
             raise VerificationError(what, hint=error.advice) from error
 
     def open_with(

@@ -136,13 +136,23 @@ def test_what_cannot_be_is_refused(  # noqa: PLR0913, PLR0917  # the fixtures, a
         assert [each.name for each in folder.iterdir()] == ["m.onnx"]
 
 
-def test_a_size_that_a_run_contradicts(dpl: Dpl, folder: Path) -> None:
-    """What types do not show, the check does."""
-    onnx.save(fixed(), folder / "m.onnx")
-    answer = dpl("rewrite", "m.onnx", "--shape", "image:1=4", "-o", "out.onnx")
+@pytest.mark.parametrize(
+    ("size", "options", "how"),
+    [
+        ((-1, 8), ("--shape", "image:1=4"), ""),
+        ((1, 8), ("--shape", "image:0=batch"), " with batch=2"),
+        ((1, 8), ("--shape", "image:0=batch", "--size", "batch=5"), " with batch=5"),
+    ],
+)
+def test_a_size_that_a_run_contradicts(
+    dpl: Dpl, folder: Path, size: tuple[int, ...], options: tuple[str, ...], how: str
+) -> None:
+    """What types do not show, the check does: also a batch that is baked in."""
+    onnx.save(fixed(size), folder / "m.onnx")
+    answer = dpl("rewrite", "m.onnx", *options, "-o", "out.onnx")
 
     assert answer.code == 2
-    assert answer.message.startswith("--shape: the model does not run like this: ")
+    assert answer.message.startswith(f"--shape: the model does not run like this{how}: ")
     assert not (folder / "out.onnx").exists()
 
 
