@@ -490,8 +490,9 @@ _read_names = _named(opt("rename"), "name", f"write {opt('rename', 'image=pixels
 _read_ranges = _named(opt("range"), "range", f"write {opt('range', 'ids=0:1000')}", _bounds)
 
 
-def _is_sum(size: object) -> bool:
-    return isinstance(size, str) and any(sign in size for sign in "+*")
+def _is_sum(name: str, size: object) -> bool:
+    """Tell whether *size* says what a dimension is made of; one cannot be made of itself."""
+    return isinstance(size, str) and (name == size or any(sign in size for sign in "+*"))
 
 
 def _read_pairs(texts: Iterable[str]) -> dict[str, str]:
@@ -546,7 +547,8 @@ def _read_percent(name: str, text: str) -> float:
 def _read_share(name: str, text: str) -> float:
     """Read ``5`` or ``5%``, of no more than there is."""
     if (percent := _read_percent(name, text)) > _ALL:
-        raise UsageError(f"{opt(name)} {text}: there are {_ALL} percent")
+        what = f"Invalid value for '{opt(name)}': {text} is more than there is."
+        raise UsageError(what, hint=f"write {_ALL} at most")
     return percent / _ALL
 
 
@@ -955,12 +957,12 @@ class InterfaceSettings(BaseSettings, group="The interface"):
     @property
     def resized(self) -> Sizes:
         """The sizes that are changed."""
-        return {name: size for name, size in self.shape.items() if not _is_sum(size)}
+        return {name: size for name, size in self.shape.items() if not _is_sum(name, size)}
 
     @property
     def fed(self) -> Sizes:
         """What the check feeds, and what rules may rely on."""
-        return {**self.size, **{n: size for n, size in self.shape.items() if _is_sum(size)}}
+        return {**self.size, **{n: size for n, size in self.shape.items() if _is_sum(n, size)}}
 
 
 class RewriteSettings(

@@ -43,7 +43,7 @@ def command() -> None:
     help="Compute products of float32 in bfloat16 (bf16) where the CPU is quicker at that. "
     "Default: fp32.",
 )
-@options.printing_options()
+@options.printing_options("Say what is being done.")
 def plan(*, model: Path, output: Path, math: str, printing: options.Printing) -> None:
     """Write a plan of what oneDNN runs of MODEL, for the library that dpl kernels build compiles.
 

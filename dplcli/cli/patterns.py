@@ -101,7 +101,11 @@ def _told(name: str, phrase: str, given: _Given) -> Iterator[None]:
             raise
 
 
-@_catalogue_command("Look for mistakes, without a model.", forms=options.EVERY_FORM)
+@_catalogue_command(
+    "Look for mistakes, without a model.",
+    verbose="Say what is being done.",
+    forms=options.EVERY_FORM,
+)
 def check(given: _Given) -> None:
     """Look for mistakes in CATALOGUEs without a model.
 
