@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         external_files,
     )
     from dplcli.onnx_io.infer import check_model, check_sizes, fault_of, open_sizes
+    from dplcli.onnx_io.interface import Restated, restate
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
         as_written,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         paused_gc,
         read_model_file,
     )
-    from dplcli.onnx_io.restate import Restated, restate
     from dplcli.onnx_io.strip import STRIPPERS
     from dplcli.onnx_io.write import (
         StagedModel,
