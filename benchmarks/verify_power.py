@@ -113,7 +113,7 @@ def judge(original: Path, candidate: Path) -> tuple[str, str]:
 def feeds_for(original: Path, seeds: Sequence[int], results: Path) -> Feeds:
     """Return what dpl feeds a model."""
     settings = pipeline.Check(seeds=tuple(seeds), save_results=results, levels=("disable",))
-    pipeline.verify(original, original, settings=settings)
+    pipeline.verify(original, original, check=settings)
     return [dict(case) for case in load_evidence(results).feeds.values()]
 
 

@@ -10,7 +10,6 @@ several here. What stops a job is a :class:`DplError`.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 import weakref
@@ -32,7 +31,7 @@ from typing import (
 )
 
 from dplcli import outcomes, pipeline, report
-from dplcli.errors import DplError, UsageError
+from dplcli.errors import DplError, UsageError, opt
 from dplcli.files import temporary_file
 from dplcli.outcomes import InspectOutcome, StoredOutcome, VerifyOutcome, WrittenOutcome
 from dplcli.settings import (
@@ -216,26 +215,11 @@ class _OfFed(Protocol[P, R_co]):
 @contextmanager
 def _says_keywords(settings: type[BaseSettings]) -> Iterator[None]:
     """Let errors name keywords where the command would name its options."""
-    words = {word: field for field in settings.options.values() for word in field.words}
-
-    def keyword_of(found: re.Match[str]) -> str:
-        field, value = words.get(found[1]), found[2]
-        if field is None or found[0].startswith("dpl "):
-            return found[0]
-        if field.is_flag:
-            return f"{field.name}={not field.default}"
-        return f"{field.name}={value[1:]}" if value else field.name
-
     try:
         yield
     except DplError as error:
-        error.message = _OPTION.sub(keyword_of, error.message)
-        error.hint = error.hint and _OPTION.sub(keyword_of, error.hint)
-        error.args = (error.message,)
+        error.spell(settings.as_keyword)
         raise
-
-
-_OPTION = re.compile(r"(?:dpl [a-z]+ )?(?<![\w-])(--[a-z][a-z-]*)( [A-Z]+)?")
 
 
 def _given(kind: Callable[P, S], *more: str) -> Callable[[Callable[..., R]], Any]:
@@ -340,7 +324,9 @@ def _write(
     if settings.in_place:
         if output not in {None, stored.place}:
             hint = "pass one of them"
-            raise UsageError("--in-place and --output contradict each other", hint=hint)
+            raise UsageError(
+                f"{opt('in_place')} and {opt('output')} contradict each other", hint=hint
+            )
         if not isinstance(stored.place, Path) or stored.scratch is not None:
             raise UsageError("only a file can be replaced in place, and the model is none")
         output = stored.place
@@ -577,6 +563,11 @@ def verify(
     stored = [None if model is None else _stored(model) for model in (original, candidate)]
     with ExitStack() as stack:
         paths = [None if each is None else stack.enter_context(each.file()) for each in stored]
+        if settings.rename and paths[0] is not None and paths[1] is not None:
+            paths[0], _ = stack.enter_context(pipeline.restated(paths[0], {}, settings.rename))
+        elif settings.rename:
+            hint = "say it where they are compared, or save results again"
+            raise UsageError(f"{opt('rename')} takes two models", hint=hint)
         subject = pipeline.choose_subject((paths[0], paths[1]), settings, check)
         result = subject.compare(check, settings.progress or (lambda _phrase: None))
         inside: Layers | str | None = None
@@ -649,22 +640,12 @@ def learn(
         cast("ModelLike | None", settings.before),
         cast("ModelLike | None", settings.after),
     )
-    if before is not None or after is not None:
-        others = {
-            "MODEL": model,
-            "--nodes": settings.nodes,
-            "--target": settings.target,
-            "--exact": settings.exact,
-        }
-        for option, value in others.items():
-            if value:
-                raise UsageError(
-                    f"{option} does not go with --before and --after",
-                    hint="rules are learned from nodes of one model, or from two models",
-                )
-        if before is None or after is None:
-            given, missing = ("--after", "--before") if before is None else ("--before", "--after")
-            raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
+    if before is not None and after is not None:
+        if model is not None:
+            raise UsageError(
+                f"MODEL does not go with {opt('before')} and {opt('after')}",
+                hint="rules are learned from nodes of one model, or from two models",
+            )
         with _file_of(before) as one, _file_of(after) as other:
             learned = pipeline.learn_rewrites(
                 one,
@@ -678,7 +659,9 @@ def learn(
         return _learned(learned)
     if model is None:
         raise UsageError(
-            "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
+            "no model is named",
+            hint=f"pass MODEL {opt('nodes', 'NAMES')}, "
+            f"or {opt('before', 'FILE')} {opt('after', 'FILE')}",
         )
     if not [node for node in settings.nodes if node.strip(" ,")]:
         raise UsageError("no node is named", hint="dpl inspect --nodes lists the names")

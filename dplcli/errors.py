@@ -21,7 +21,7 @@ errors: errors are for what stopped us.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -33,19 +33,72 @@ _MOST_MEANT = 3
 _MOST_LISTED = 8
 
 
+# Options in messages. A message names a field of settings, and whoever shows it spells that: as an
+# option of a command, as a keyword, as a key of a file. The name stands between two characters that
+# Unicode keeps out of all text, for such uses.
+
+_NAMED = re.compile("\ufdd0(\\w+)(?: ([^\ufdd0\ufdd1]*))?\ufdd1")
+
+FLAGS: dict[str, str] = {}
+"""How commands write options that are not written like their fields; settings fill it in."""
+
+
+def opt(name: str, value: object = "") -> str:
+    """Name an option in a message.
+
+    Args:
+        name: The field of settings.
+        value: What is given to it, as a command line would say it.
+    """
+    return f"\ufdd0{name} {value}\ufdd1"
+
+
+def flag(name: str, value: str = "") -> str:
+    """Spell an option as a command does."""
+    return f"{FLAGS.get(name) or '--' + name.replace('_', '-')} {value}".strip()
+
+
+def spelled(text: str, spell: Callable[[str, str], str] = flag) -> str:
+    """Return *text* with each option as *spell* writes it, given its name and its value."""
+    return _NAMED.sub(lambda found: spell(found[1], found[2] or ""), text)
+
+
 class DplError(Exception):
     """Something stopped dpl; the message says what and where, the hint says what to do.
 
     Args:
-        message: One sentence: what is wrong, and where (file, line, node, rule).
+        message: One sentence: what is wrong, and where (file, line, node, rule, or :func:`opt`).
         hint: What the reader can do about it, if there is something to say.
+
+    Attributes:
+        wording: The message before options are spelled, to make another error of.
+        advice: The hint before that.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         """Keep message and hint apart, so that a front end can set them apart."""
-        super().__init__(shortened(message))
-        self.message = shortened(message)
-        self.hint = None if hint is None else shortened(hint)
+        super().__init__(message)
+        self.wording = message
+        self.advice = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def message(self) -> str:
+        """What is wrong, as a command says it."""
+        return shortened(spelled(self.wording))
+
+    @property
+    def hint(self) -> str | None:
+        """What the reader can do about it, as a command says it."""
+        return None if self.advice is None else shortened(spelled(self.advice))
+
+    def spell(self, spell: Callable[[str, str], str]) -> None:
+        """Write options as another front end does."""
+        self.wording = spelled(self.wording, spell)
+        self.advice = self.advice and spelled(self.advice, spell)
+        self.args = (self.wording,)
 
 
 class ModelError(DplError):

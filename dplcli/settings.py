@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from inspect import Parameter, Signature, get_annotations
+from math import inf
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -28,7 +29,7 @@ from typing import (
 
 from dplcli.docstrings import attributes, docstring
 from dplcli.dpl.rule import POLICIES
-from dplcli.errors import UsageError, did_you_mean
+from dplcli.errors import FLAGS, UsageError, did_you_mean, flag, opt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     Ranges: TypeAlias = Mapping[str, tuple[float, float]]
     Limits: TypeAlias = Mapping[str, Mapping[str, float]]
     Pairs: TypeAlias = Mapping[str, str | int | bool]
+    Renames: TypeAlias = Mapping[str, str]
     Progress: TypeAlias = Callable[[str], None] | None
 
 LEVELS = ("disable", "basic", "extended", "all")
@@ -123,7 +125,7 @@ class Option(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """How the option is written; the last word is the name that messages use."""
+        """How the option is written."""
         return (self.flags or f"--{self.name.replace('_', '-')}").split()
 
     @property
@@ -143,6 +145,69 @@ class Option(NamedTuple):
             return None
         return value if self.read is None else self.read(value)
 
+    def parse_step(self, value: Any) -> Any:  # noqa: ANN401  # what YAML gives
+        """Return the keyword's value for what a step of a pipeline file says.
+
+        Raises:
+            ValueError: It is none; says what is expected.
+            UsageError: A text cannot be read.
+        """
+        if self.is_flag != isinstance(value, bool):
+            raise ValueError("expected true or false" if self.is_flag else _A_TEXT)
+        if self.is_flag:
+            return self.parse(value)
+        values = value if isinstance(value, list) else [value]
+        if len(values) != 1 and not self.is_multiple:
+            raise ValueError("expected one value")
+        if any(
+            isinstance(item, bool) or not isinstance(item, (str, int, float)) for item in values
+        ):
+            raise ValueError("expected texts or numbers")
+        read = tuple(map(self._typed, map(str, values)))
+        return self.parse(read if self.is_multiple else read[0])
+
+    def _typed(self, text: str) -> str | int | float:
+        """Return the number that a text is, if the option takes numbers."""
+        if self.read is not None or self.kind not in _NUMBERS:
+            return text
+        kind, name = _NUMBERS[self.kind]
+        try:
+            return kind(text)
+        except ValueError:
+            raise ValueError(f"expected {name}, not {text!r}") from None
+
+    def as_key(self, text: str) -> str:
+        """Spell the option as a pipeline file does, with what a command line would say."""
+        return f"{self.long}: {text}" if text else self.long
+
+    def as_keyword(self, text: str) -> str:
+        """Spell the option as a program does, with what a command line would say."""
+        if self.is_flag:
+            return f"{self.name}={not self.default}"
+        if not text:
+            return self.name
+        if self.kind in _PAIRED:
+            return f"{self.name}={self.parse((text,))!r}"
+        stands_for_another = text.isupper() or text.isdigit()
+        return f"{self.name}={text if stands_for_another else repr(text)}"
+
+    def check(self, value: Any) -> None:  # noqa: ANN401  # what a program gives
+        """Refuse what there is not.
+
+        Raises:
+            UsageError: A value is none of the choices, or too small or too large a number.
+        """
+        for one in several(value) if self.choices else ():
+            if one not in self.choices:
+                what = f"{opt(self.name)}: there is no {one!r}"
+                raise UsageError(what, hint=f"there are: {', '.join(self.choices)}")
+        for one in several(value) if self.least is not None and self.read is None else ():
+            if not self.least <= one <= (self.most or inf):
+                most = f" and at most {self.most:g}" if self.most is not None else ""
+                raise UsageError(
+                    f"{opt(self.name)}: expected at least {self.least:g}{most}, not {one}"
+                )
+
 
 def option(*, default: Any, **more: Any) -> Any:  # noqa: ANN401  # the field's type
     """Describe a field of settings.
@@ -159,7 +224,7 @@ def option(*, default: Any, **more: Any) -> Any:  # noqa: ANN401  # the field's 
             most: The largest.
             read: Makes the keyword's value of what the command line gives: a text, a number, or a
                 tuple of them where the option may be repeated.
-            complete: What a shell offers for it: ``rules``, ``catalogues`` or ``targets``.
+            complete: What a shell offers for it: a function of ``cli/completion``.
             shown: The default that the help states; "" for none.
             is_stated: Whether there is an option; if not, it is a keyword alone.
             is_of_one: Whether it is about one model's files, and not for many models.
@@ -209,6 +274,8 @@ class BaseSettings:
                 name=name, kind=kind.removesuffix(" | None"), group=own.group or group, help=told
             )
         cls.options = fields
+        flags = {each.name: f"--{each.long}" for each in fields.values() if each.is_stated}
+        FLAGS.update((name, word) for name, word in flags.items() if word != flag(name))
         told_of = (f"    {name}: {field.help}" for name, field in fields.items())
         cls.__doc__ = "\n".join([doc.partition("\n\nAttributes:")[0], "", "Attributes:", *told_of])
 
@@ -225,14 +292,10 @@ class BaseSettings:
         """Refuse what there is not, or what contradicts itself, before any work is done.
 
         Raises:
-            UsageError: A value is none of the choices, or two options contradict each other.
+            UsageError: A value is none that there is, or two options contradict each other.
         """
         for name, value in self.stated().items():
-            field = self.options[name]
-            for one in several(value) if field.choices else ():
-                if one not in field.choices:
-                    what = f"{field.words[-1]}: there is no {one!r}"
-                    raise UsageError(what, hint=f"there are: {', '.join(field.choices)}")
+            self.options[name].check(value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"settings are frozen: {name} stays as it is")
@@ -286,6 +349,16 @@ class BaseSettings:
         return cls(**{name: value for name, value in parsed.items() if value is not None})
 
     @classmethod
+    def as_keyword(cls, name: str, text: str) -> str:
+        """Spell an option as a program does, if it is one of these; else as a command does."""
+        return cls.options[name].as_keyword(text) if name in cls.options else flag(name, text)
+
+    @classmethod
+    def as_key(cls, name: str, text: str) -> str:
+        """Spell an option as a pipeline file does, if it is one of these."""
+        return cls.options[name].as_key(text) if name in cls.options else flag(name, text)
+
+    @classmethod
     def signature(cls, *models: Parameter, by_place: Iterable[str] = ()) -> Signature:
         """Return the signature of a function that takes models and these settings.
 
@@ -327,8 +400,15 @@ _HOLDS: dict[str, Callable[[Any], Any]] = {
 }
 """What makes a field's value of what a program gives, by the field's type."""
 
+_A_TEXT = "expected a text or a number"
+_NUMBERS: dict[str, tuple[Callable[[str], int | float], str]] = dict.fromkeys(
+    ("int", "Numbers"), (int, "a whole number")
+) | {"float": (float, "a number")}
+"""What makes a number of a text, and what it is called, by the field's type."""
+
 _FILES = {"Inputs", "Model", "Place", "Places", "Sources"}
-_MULTIPLE = {"Names", "Numbers", "Sources", "Places", "Sizes", "Ranges", "Limits", "Pairs"}
+_PAIRED = {"Sizes", "Ranges", "Limits", "Pairs", "Renames"}
+_MULTIPLE = {"Names", "Numbers", "Sources", "Places", *_PAIRED}
 
 
 # What texts of the command line mean.
@@ -349,7 +429,7 @@ def words_of(flag: str, text: str) -> tuple[str, ...]:
 
 
 def _listed(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for text in texts for name in words_of("--target", text))
+    return tuple(name for text in texts for name in words_of(opt("target"), text))
 
 
 def _is_number(text: str) -> bool:
@@ -396,9 +476,23 @@ def _bounds(text: str) -> tuple[float, float]:
     return float(low), float(high)
 
 
-_SIZES = "write --shape batch=4, --shape image=1x3x224x224, or --shape total=past+sequence"
-_read_sizes = _named("--shape", "size", _SIZES, _size)
-_read_ranges = _named("--range", "range", "write --range ids=0:1000", _bounds)
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    return text
+
+
+_SIZES = "write {}, {}, or {}".format(
+    *(opt("shape", size) for size in ("batch=4", "image=1x3x224x224", "total=past+sequence"))
+)
+_read_sizes = _named(opt("shape"), "size", _SIZES, _size)
+_read_names = _named(opt("rename"), "name", f"write {opt('rename', 'image=pixels')}", _name)
+_read_ranges = _named(opt("range"), "range", f"write {opt('range', 'ids=0:1000')}", _bounds)
+
+
+def _is_sum(name: str, size: object) -> bool:
+    """Tell whether *size* says what a dimension is made of; one cannot be made of itself."""
+    return isinstance(size, str) and (name == size or any(sign in size for sign in "+*"))
 
 
 def _read_pairs(texts: Iterable[str]) -> dict[str, str]:
@@ -407,8 +501,8 @@ def _read_pairs(texts: Iterable[str]) -> dict[str, str]:
         key, separator, value = text.partition("=")
         if not separator or not key:
             raise UsageError(
-                f"--session-option {text!r}: not an option",
-                hint="write --session-option intra_op_num_threads=1",
+                f"{opt('session_option')} {text!r}: not an option",
+                hint=f"write {opt('session_option', 'intra_op_num_threads=1')}",
             )
         pairs[key] = value
     return pairs
@@ -425,16 +519,18 @@ def _read_limits(texts: Iterable[str]) -> dict[str, dict[str, float]]:
             own = {}
         if not name or len(own) < len(pairs) or own.keys() - {"rtol", "atol"}:
             raise UsageError(
-                f"--tolerance {text!r}: not a tolerance",
-                hint="write --tolerance logits=rtol:1e-3,atol:1e-5, or one of the two",
+                f"{opt('tolerance')} {text!r}: not a tolerance",
+                hint=f"write {opt('tolerance', 'logits=rtol:1e-3,atol:1e-5')}, or one of the two",
             )
         if name in limits:
-            raise UsageError(f"--tolerance {text!r}: {name} has one already", hint="join them")
+            raise UsageError(
+                f"{opt('tolerance')} {text!r}: {name} has one already", hint="join them"
+            )
         limits[name] = own
     return limits
 
 
-def _read_percent(text: str) -> float:
+def _read_percent(name: str, text: str) -> float:
     """Read ``5`` or ``5%``."""
     try:
         number = float(text.removesuffix("%"))
@@ -442,10 +538,21 @@ def _read_percent(text: str) -> float:
         number = -1.0
     if not 0 <= number < float("inf"):
         raise UsageError(
-            f"Invalid value for '--max-growth': {text!r} is not a number of percent.",
-            hint="write --max-growth 5 or --max-growth 5%",
+            f"Invalid value for '{opt(name)}': {text!r} is not a number of percent.",
+            hint=f"write {opt(name, 5)} or {opt(name, '5%')}",
         )
     return number
+
+
+def _read_share(name: str, text: str) -> float:
+    """Read ``5`` or ``5%``, of no more than there is."""
+    if (percent := _read_percent(name, text)) > _ALL:
+        what = f"Invalid value for '{opt(name)}': {text} is more than there is."
+        raise UsageError(what, hint=f"write {_ALL} at most")
+    return percent / _ALL
+
+
+_ALL = 100
 
 
 def _read_facets(text: str) -> list[str]:
@@ -457,7 +564,7 @@ def _negated(given: bool) -> bool:  # noqa: FBT001  # as click gives it
 
 
 def _contradict(one: str, other: str, hint: str = "pass one of them") -> UsageError:
-    return UsageError(f"{one} and {other} contradict each other", hint=hint)
+    return UsageError(f"{opt(one)} and {opt(other)} contradict each other", hint=hint)
 
 
 # Options that several jobs have: which rules, on which values, how models run.
@@ -619,11 +726,17 @@ class KernelSettings(BaseSettings, group="Kernels"):
         """Refuse what is about a library, without one."""
         super().check()
         if self.kernels is None and self.require is not None:
-            raise UsageError("--require counts partitions on the library of --with; pass both")
+            raise UsageError(
+                f"{opt('require')} counts partitions on the library of {opt('kernels')}; pass both"
+            )
         if self.kernels is None and self.allow_inexact:
-            raise UsageError("--allow-inexact is about the library of --with; pass both")
+            raise UsageError(
+                f"{opt('allow_inexact')} is about the library of {opt('kernels')}; pass both"
+            )
         if self.kernels != "dnnl" and self.math != "fp32":
-            raise UsageError("--math is about the library of --with dnnl; pass both")
+            raise UsageError(
+                f"{opt('math')} is about the library of {opt('kernels', 'dnnl')}; pass both"
+            )
 
 
 # How two models are compared.
@@ -634,12 +747,12 @@ class ComparisonSettings(BaseSettings, group="The check"):
 
     Attributes:
         seed: Seed of one set of inputs; repeatable. Default: 0 and 1.
-        level: onnxruntime's optimisation level; repeatable. Default: disable and all; disable alone
-            for a result that is proved to be the original.
+        level: onnxruntime's optimisation level, repeatable: disable, basic, extended or all.
+            Default: disable and all; disable alone for a result that is proved to be the original.
         rtol: Relative tolerance, instead of the derived one.
         atol: Absolute tolerance, instead of the derived one.
-        tolerance: Tolerances of one output, or one of the two; for integers, atol is in steps.
-            Repeatable.
+        tolerance: Tolerances of one output, such as logits=rtol:1e-3,atol:1e-5, or one of the two;
+            for integers, atol is in steps. Repeatable.
         mutants: Measure the power of the check: try so many wrong versions of the result, and count
             those that it refuses. Default: none, or 20 with --min-power.
         min_power: Exit with 1 unless the check refuses this share of the mutants, such as 0.9.
@@ -653,10 +766,10 @@ class ComparisonSettings(BaseSettings, group="The check"):
     """
 
     seed: Numbers = option(default=())
-    level: Names = option(default=(), choices=LEVELS)
+    level: Names = option(default=(), choices=LEVELS, metavar="LEVEL")
     rtol: float | None = None
     atol: float | None = None
-    tolerance: Limits = option(default={}, metavar="OUTPUT=rtol:R,atol:A", read=_read_limits)
+    tolerance: Limits = option(default={}, metavar="OUTPUT=LIMITS", read=_read_limits)
     mutants: int | None = None
     min_power: float | None = option(default=None, metavar="SHARE")
     custom_ops: Places = option(default=(), metavar="LIBRARY")
@@ -701,7 +814,9 @@ class OutputSettings(BaseSettings, group="The result"):
     in_place: bool = option(default=False, is_of_steps=False)
     keep_failed: bool = option(default=False, is_of_steps=False)
     all_or_nothing: bool = False
-    strip: Words = option(default=(), metavar="KIND,…", read=lambda text: words_of("--strip", text))
+    strip: Words = option(
+        default=(), metavar="KIND,…", read=lambda text: words_of(opt("strip"), text)
+    )
     external_data: Literal["copy", "link", "repack"] = option(
         default="copy", choices=("copy", "link", "repack")
     )
@@ -717,7 +832,7 @@ class ResultSettings(OutputSettings, CheckSettings, HintSettings):
         if not self.verify and (self.mutants or self.min_power is not None):
             raise UsageError(
                 "a check that is not made has no power",
-                hint="leave --no-verify out, or --mutants and --min-power",
+                hint=f"leave {opt('verify')} out, or {opt('mutants')} and {opt('min_power')}",
             )
 
 
@@ -765,10 +880,13 @@ class PartitionSettings(
         super().check()
         if self.kernels is not None and not self.verify:
             raise UsageError(
-                "--with runs the result, and --no-verify leaves that out; pass one of them"
+                f"{opt('kernels')} runs the result, and {opt('verify')} leaves that out",
+                hint="pass one of them",
             )
         if self.prune and not self.merge:
-            raise UsageError("--prune is about the regions that --merge makes", hint="pass both")
+            raise UsageError(
+                f"{opt('prune')} is about the regions that {opt('merge')} makes", hint="pass both"
+            )
 
 
 class ChoiceSettings(BaseSettings, group="What is applied"):
@@ -802,7 +920,9 @@ class TurnSettings(BaseSettings, group="The run"):
 
     dry_run: bool = option(default=False, is_of_steps=False)
     verify_each: bool = False
-    max_growth: float | None = option(default=None, metavar="PERCENT", read=_read_percent)
+    max_growth: float | None = option(
+        default=None, metavar="PERCENT", read=partial(_read_percent, "max_growth")
+    )
 
 
 class EditSettings(TurnSettings, ResultSettings):
@@ -814,12 +934,49 @@ class EditSettings(TurnSettings, ResultSettings):
         """Refuse to check every turn of a run that is not checked."""
         super().check()
         if self.verify_each and (self.dry_run or not self.verify):
-            other = "--dry-run" if self.dry_run else "--no-verify"
-            raise _contradict("--verify-each", other, hint="leave one of them out")
+            other = "dry_run" if self.dry_run else "verify"
+            raise _contradict("verify_each", other, hint="leave one of them out")
 
 
-class RewriteSettings(RuleSettings, ExpectSettings, ChoiceSettings, EditSettings):
+class InterfaceSettings(BaseSettings, group="The interface"):
+    """What a rewrite says anew of a model, before any rule is tried.
+
+    Attributes:
+        shape: Give a dimension another size: a symbol, batch=4; an axis of an input, image:0=4; a
+            whole shape, image=1x3x224x224; or make it open, image:0=batch. A sum,
+            total=past+sequence, is what it always is, on which rules may rely. Repeatable.
+        rename: Call an input, an output or another value of the main graph otherwise. Repeatable.
+        size: What the check feeds for a symbolic dimension or INPUT:AXIS; nothing is changed.
+            Repeatable.
+    """
+
+    shape: Sizes = option(default={}, metavar="DIM=N", read=_read_sizes)
+    rename: Renames = option(default={}, metavar="OLD=NEW", read=_read_names)
+    size: Sizes = option(default={}, metavar="DIM=N", read=_read_sizes)
+
+    @property
+    def resized(self) -> Sizes:
+        """The sizes that are changed."""
+        return {name: size for name, size in self.shape.items() if not _is_sum(name, size)}
+
+    @property
+    def fed(self) -> Sizes:
+        """What the check feeds, and what rules may rely on."""
+        return {**self.size, **{n: size for n, size in self.shape.items() if _is_sum(n, size)}}
+
+
+class RewriteSettings(
+    RuleSettings, ExpectSettings, ChoiceSettings, EditSettings, InterfaceSettings
+):
     """How to rewrite."""
+
+    def check(self) -> None:
+        """Refuse a plan of what rules do if more is done."""
+        super().check()
+        for name in ("shape", "rename"):
+            if self.plan is not None and vars(self)[name]:
+                hint = "say the interface anew first, and make the plan for the result"
+                raise _contradict(name, "plan", hint=hint)
 
     @property
     def is_restricted(self) -> bool:
@@ -861,11 +1018,11 @@ class BatchSettings(BaseSettings, group="Many models"):
     resume: bool = False
     cache_size: int = option(default=2000, least=0, metavar="MB")
     model_timeout: float = option(
-        default=3600.0, read=partial(_seconds, "--model-timeout"), metavar="SECONDS"
+        default=3600.0, read=partial(_seconds, opt("model_timeout")), metavar="SECONDS"
     )
     scheduler: str | None = option(default=None, metavar="ADDRESS")
     worker_timeout: float = option(
-        default=60.0, read=partial(_seconds, "--worker-timeout"), metavar="SECONDS"
+        default=60.0, read=partial(_seconds, opt("worker_timeout")), metavar="SECONDS"
     )
     strict_workers: bool = False
 
@@ -929,7 +1086,7 @@ class RepeatSettings(BaseSettings, group="What counts as a repeat"):
     min_repeats: int = option(default=2, least=2, metavar="N")
     min_nodes: int = option(default=4, least=1, metavar="N")
     min_saving: float = option(
-        default=0.02, least=0, most=100, metavar="PERCENT", read=lambda percent: percent / 100
+        default=0.02, metavar="PERCENT", read=partial(_read_share, "min_saving")
     )
     max_families: int | None = option(default=None, least=1, metavar="N")
     same_attributes: bool = False
@@ -956,7 +1113,7 @@ class CallSettings(BaseSettings, group="What is inlined"):
 
     target: Names = option(default=(), metavar="NAMES", read=_listed)
     function: Names = option(default=(), metavar="DOMAIN::NAME")
-    call: Names = option(default=(), metavar="NAME")
+    call: Names = option(default=(), metavar="NAME", complete="nodes")
     all_functions: bool = False
 
 
@@ -969,8 +1126,8 @@ class InlineSettings(CallSettings, ResultSettings, InputCodeSettings):
         """Refuse two choices, of which one leaves the other without effect."""
         super().check()
         names = ("all_functions", "call", "function", "target")
-        named = [self.options[name].words[0] for name in names if self.__dict__[name]]
-        if len(named) > 1 and named[0] in {"--all-functions", "--call"}:
+        named = [name for name in names if self.__dict__[name]]
+        if len(named) > 1 and named[0] in {"all_functions", "call"}:
             raise _contradict(named[0], named[1])
 
 
@@ -994,10 +1151,10 @@ class ExtractSettings(BaseSettings, group="The part"):
         """Refuse to cut at values and at layers."""
         super().check()
         if self.layers and (self.from_ or self.to):
-            raise _contradict("--layers", "--from" if self.from_ else "--to")
+            raise _contradict("layers", "from_" if self.from_ else "to")
 
-    from_: Names = option(default=(), flags="--from", metavar="VALUES")
-    to: Names = option(default=(), metavar="VALUES")
+    from_: Names = option(default=(), flags="--from", metavar="VALUES", complete="nodes")
+    to: Names = option(default=(), metavar="VALUES", complete="nodes")
     layers: str = option(default="", metavar="FIRST:END")
     output: Place = option(default=None, flags="-o --output", group="The result")
     progress: Progress = keyword(default=None)
@@ -1038,12 +1195,12 @@ class ExplainSettings(RuleSettings, AssumedSettings, PolicySettings, group=RULES
     """
 
     rule: Names = option(default=(), metavar="NAME", complete="rules")
-    node: str | None = option(default=None, metavar="NAME")
+    node: str | None = option(default=None, metavar="NAME", complete="nodes")
     left_out: bool = option(default=False)
     progress: Progress = keyword(default=None)
 
 
-class DiffSettings(BaseSettings):
+class DiffSettings(BaseSettings, group="What counts"):
     """What counts as a difference of two structures.
 
     Attributes:
@@ -1085,8 +1242,19 @@ class InsideSettings(BaseSettings, group="The values inside"):
     layers: bool = False
 
 
+class NamesSettings(BaseSettings, group=_FED):
+    """Which values have which names.
+
+    Attributes:
+        rename: CANDIDATE calls an input or output of ORIGINAL otherwise, as dpl rewrite --rename
+            makes it. Repeatable.
+    """
+
+    rename: Renames = option(default={}, metavar="OLD=NEW", read=_read_names)
+
+
 class ComparingSettings(
-    SavedSettings, InsideSettings, CheckSettings, KernelSettings, InputCodeSettings
+    SavedSettings, InsideSettings, CheckSettings, NamesSettings, KernelSettings, InputCodeSettings
 ):
     """How two models are compared, what is kept of it, and what is compared beside outputs."""
 
@@ -1129,7 +1297,9 @@ class RunSettings(ExecutionSettings):
         """Refuse a check of nothing."""
         super().check()
         if self.checked and self.kernels is None:
-            raise UsageError("--check is about partitions --with a library; pass both")
+            raise UsageError(
+                f"{opt('checked')} is about partitions {opt('kernels')} a library; pass both"
+            )
 
 
 class BoundSettings(BaseSettings, group="What is asked for"):
@@ -1199,7 +1369,7 @@ class ContractSettings(BaseSettings, group="Bindings"):
     stub: Place = option(default=None, flags="--python", metavar="FILE", is_of_one=True)
 
 
-class CatalogueSettings(BaseSettings):
+class CatalogueSettings(BaseSettings, group=RULES):
     """Which rules of catalogues are meant.
 
     Attributes:
@@ -1210,7 +1380,7 @@ class CatalogueSettings(BaseSettings):
     allow_code: bool = RuleSettings.options["allow_code"]  # type: ignore[assignment]
 
 
-class TrialSettings(CatalogueSettings):
+class TrialSettings(CatalogueSettings, group="Trials"):
     """On which graphs rules are tried.
 
     Attributes:
@@ -1226,8 +1396,8 @@ class BindingSettings(CatalogueSettings, ContractSettings):
     """For which rules contracts are written, and where."""
 
 
-class InspectSettings(ContractSettings):
-    """What is shown of a model.
+class LookSettings(BaseSettings, group="What is shown"):
+    """What is looked at in a model.
 
     Attributes:
         node: Show one node, found by its name or by an output's, and its neighbours.
@@ -1236,9 +1406,13 @@ class InspectSettings(ContractSettings):
         contract: Show what kernels for the functions of a target have to keep to.
     """
 
-    node: str | None = option(default=None, metavar="NAME")
+    node: str | None = option(default=None, metavar="NAME", complete="nodes")
     nodes: bool = False
     contract: bool = False
+
+
+class InspectSettings(LookSettings, ContractSettings):
+    """What is shown of a model, and written of it."""
 
 
 class FaultSettings(BaseSettings, group="Faults"):
@@ -1270,7 +1444,7 @@ class BisectSettings(RuleSettings, KindSettings, FaultSettings, CheckSettings):
     """How faults are looked for."""
 
 
-class LearnSettings(BaseSettings):
+class LearnSettings(BaseSettings, group=RULES):
     """From what rules are learned, and how.
 
     Attributes:
@@ -1291,7 +1465,24 @@ class LearnSettings(BaseSettings):
         progress: Called with a short phrase before each step that may take long.
     """
 
-    nodes: Names = option(default=(), metavar="NAMES")
+    def check(self) -> None:
+        """Refuse what is about nodes of one model together with what is about two."""
+        super().check()
+        stated = self.stated()
+        of_two = [name for name in ("before", "after") if name in stated]
+        named = ("nodes", "target", "exact") if of_two else ("verify", "unproved", "budget")
+        for name in (name for name in named if name in stated):
+            does = "does not go with" if of_two else "goes only with"
+            raise UsageError(
+                f"{opt(name)} {does} {opt('before')} and {opt('after')}",
+                hint="rules are learned from nodes of one model, or from two models",
+            )
+        if len(of_two) == 1:
+            missing = "after" if "before" in of_two else "before"
+            hint = f"pass {opt(missing, 'FILE')} as well"
+            raise UsageError(f"{opt(of_two[0])} without {opt(missing)}", hint=hint)
+
+    nodes: Names = option(default=(), metavar="NAMES", complete="nodes")
     before: Model = option(default=None, metavar="FILE")
     after: Model = option(default=None, metavar="FILE")
     name: str = option(default="", metavar="NAME")
@@ -1304,7 +1495,7 @@ class LearnSettings(BaseSettings):
     progress: Progress = keyword(default=None)
 
 
-class ViewSettings(BaseSettings):
+class ViewSettings(BaseSettings, group="The picture"):
     """How a model is drawn.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
-from dplcli.errors import UsageError, did_you_mean, some_of
+from dplcli.errors import UsageError, did_you_mean, opt, some_of
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io.convert import all_nodes, encode_type, graphs_of, names_read
@@ -245,19 +245,21 @@ def part_between(
         UsageError: A value plays no part, or no type of it is stated or known.
     """
     if both := [name for name in end if name in start]:
-        raise UsageError(f"--to {both[0]!r}: is named by --from, too: there is nothing between")
+        raise UsageError(
+            f"{opt('to')} {both[0]!r}: is named by {opt('from_')}, too: there is nothing between"
+        )
     nodes = wiring.between(set(start), end)
     if given := [name for name in end if name not in wiring.makers]:
-        raise UsageError(f"--to {given[0]!r}: no node makes it: it is given")
+        raise UsageError(f"{opt('to')} {given[0]!r}: no node makes it: it is given")
     entering = wiring.entering(nodes)
     read = {name for index in nodes for name in wiring.reads[index]}
     if idle := [name for name in start if name not in read]:
         raise UsageError(
-            f"--from {idle[0]!r}: nothing between it and the end reads it",
+            f"{opt('from_')} {idle[0]!r}: nothing between it and the end reads it",
             hint="leave it out, or name another end",
         )
     weights = [name for name in start if name in read and name not in entering]
-    types = _types(wiring.model, known, [*weights, *entering, *end])
+    types = _types(wiring, known, [*weights, *entering, *end])
     part = cut(wiring, nodes, types, end)
     if weights:  # what was stored is given now
         kept = [tensor for tensor in part.graph.initializer if tensor.name not in weights]
@@ -327,10 +329,10 @@ def left_out(wiring: Wiring, part: ModelProto) -> Iterator[str]:
 
 
 def _types(
-    proto: ModelProto, known: Mapping[str, TensorType], names: Iterable[str]
+    wiring: Wiring, known: Mapping[str, TensorType], names: Iterable[str]
 ) -> dict[str, TypeProto]:
     """Return what is stated of values or, where nothing is, what follows."""
-    graph = proto.graph
+    graph = wiring.model.graph
     stated: Mapping[str, TypeProto] = {
         info.name: info.type
         for info in (*graph.value_info, *graph.output, *graph.input)
@@ -347,9 +349,27 @@ def _types(
         else:
             raise UsageError(
                 f"{name!r}: its type is not stated and does not follow",
-                hint="cut at another value, or state the types: onnx.shape_inference",
+                hint=_untyped(wiring, {*known, *stated}, name),
             )
     return types
+
+
+def _untyped(wiring: Wiring, typed: Container[str], name: str) -> str:
+    """Return what helps where no type of a value is known: it is lost at some node before."""
+    index = wiring.makers[name]
+    while unknown := [
+        each for each in wiring.reads[index] if each in wiring.makers and each not in typed
+    ]:
+        index = wiring.makers[unknown[0]]
+    node = wiring.nodes[index]
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    computed = [each for each in wiring.reads[index] if each not in wiring.initializers]
+    before = f"cut before it, at {some_of(computed)}, or " if computed else ""
+    output = next(filter(None, node.output))
+    return (
+        f"nothing says what {operator} makes: {before}state the type of {output!r} in the model's "
+        "value_info, with onnx.helper.make_tensor_value_info"
+    )
 
 
 def _drop_functions(part: ModelProto) -> None:

@@ -115,15 +115,19 @@ def _called(pattern: Path) -> Iterator[Path]:
 def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     """Go through a folder in order.
 
-    What is hidden is left out, such as what is being written, and so are virtual environments of
-    Python: packages bring models of their own.
+    What is hidden is left out, such as what is being written, and so are environments of Python:
+    packages bring models of their own.
     """
     for at, folders, names in os.walk(folder):
-        if "pyvenv.cfg" in names and Path(at) != folder:
+        if _ENVIRONMENT & {*names, *folders, Path(at).name} and Path(at) != folder:
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield at, folders, sorted(name for name in names if not name.startswith("."))
+
+
+_ENVIRONMENT = {"pyvenv.cfg", "conda-meta", "site-packages", "venv"}
+"""What is in environments of Python, or what they are called."""
 
 
 def _is_result(path: Path, results: Collection[str]) -> bool:

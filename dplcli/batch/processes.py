@@ -27,7 +27,7 @@ from secrets import token_hex
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dplcli.errors import DplError, UsageError
+from dplcli.errors import DplError, UsageError, opt
 from dplcli.files import remove_provisional
 
 if TYPE_CHECKING:
@@ -198,7 +198,9 @@ def limited(seconds: float | None) -> Iterator[None]:
 
 
 def _too_long(seconds: float) -> LostError:
-    return LostError(f"took longer than {seconds:g} s", hint="give it more: --model-timeout")
+    return LostError(
+        f"took longer than {seconds:g} s", hint=f"give it more: {opt('model_timeout')}"
+    )
 
 
 @contextmanager
@@ -444,7 +446,7 @@ def _client(scheduler: str) -> Iterator[Any]:
         dask: Any = import_module("distributed")  # an extra, half of it without types
     except ImportError as error:
         raise UsageError(
-            f"--scheduler {scheduler}: Dask is not installed",
+            f"{opt('scheduler')} {scheduler}: Dask is not installed",
             hint="python -m pip install 'dplcli[dask]'",
         ) from error
     logging.disable()  # what is wrong is said here, in words of ours
@@ -454,7 +456,7 @@ def _client(scheduler: str) -> Iterator[Any]:
             client = dask.Client(scheduler, timeout=_CONNECTING, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(
-                f"--scheduler {scheduler}: no scheduler of Dask answers there",
+                f"{opt('scheduler')} {scheduler}: no scheduler of Dask answers there",
                 hint="start one with: dask scheduler; it prints its address, such as "
                 "tcp://127.0.0.1:8786",
             ) from error
@@ -623,7 +625,7 @@ class _Crew:
             return
         self._faults[address] = f"{name}: {fault.message}"
         if self._cluster.is_strict:
-            raise UsageError(f"--strict-workers: {self._faults[address]}", hint=fault.hint)
+            raise UsageError(f"{opt('strict_workers')}: {self._faults[address]}", hint=fault.advice)
         self._cluster.tell(f"left out: {self._faults[address]}; others do what it had not done")
 
     def _judge(self, address: str, future: Future[tuple[str, Mapping[str, str]]]) -> None:
@@ -645,7 +647,7 @@ class _Crew:
             return
         self._faults[address] = f"{name}: {'; '.join(faults)}"
         if self._cluster.is_strict:
-            raise UsageError(f"--strict-workers: {self._faults[address]}")
+            raise UsageError(f"{opt('strict_workers')}: {self._faults[address]}")
         self._cluster.tell(f"left out: {self._faults[address]}")
 
     def _nobody(self) -> _NobodyError:
@@ -655,7 +657,7 @@ class _Crew:
         lines = [*there, *silent] or ["there is none"]
         told = f"for {self._cluster.patience:g} s no worker could do the work"
         return _NobodyError(
-            f"--scheduler {self._cluster.scheduler}: {told}: {'; '.join(lines)}",
+            f"{opt('scheduler')} {self._cluster.scheduler}: {told}: {'; '.join(lines)}",
             hint=f"start one where this dpl is: dask worker {self._cluster.scheduler}",
         )
 
@@ -673,4 +675,4 @@ def _answered(future: Future[tuple[str, Answer | Exception]]) -> tuple[Answer | 
 
 
 def _gone() -> LostError:
-    return LostError("the scheduler of Dask is gone", hint="--resume goes on")
+    return LostError("the scheduler of Dask is gone", hint=f"{opt('resume')} goes on")

@@ -55,7 +55,7 @@ from dplcli.dpl.text import (
     check_roots,
     read_pattern,
 )
-from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean
+from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean, opt
 from dplcli.files import exists, resolved
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
@@ -398,7 +398,7 @@ class RuleMaker:
         try:
             function = find_transform(name)
         except CatalogError as error:
-            raise place.error(f"{place.label}: {error.message}", where, error.hint) from error
+            raise place.error(f"{place.label}: {error.message}", where, error.advice) from error
         if "pattern" not in entry.model_fields_set and nodewise_of(function) is None:
             raise place.error(f"{place.label}: the key 'pattern' is missing", where)
         return function
@@ -453,7 +453,7 @@ class RuleMaker:
                 f"{place.label}: the {role} {reference!r} is Python code, which YAML does "
                 "not run by itself",
                 (role,),
-                "pass --allow-code if you trust it",
+                f"pass {opt('allow_code')} if you trust it",
             )
         try:
             return find_function(reference, place.source.folder, role)

@@ -128,8 +128,8 @@ def check_rules(rules: Iterable[object], schemas: SchemaLibrary) -> None:
             try:
                 check_operators(rule.pattern, schemas)
             except PatternSyntaxError as error:
-                message = f"rule {rule.qualified_name!r}: {error.message}"
-                raise CatalogError(message, hint=error.hint) from error
+                message = f"rule {rule.qualified_name!r}: {error.wording}"
+                raise CatalogError(message, hint=error.advice) from error
 
 
 def find_function(reference: str, folder: Path, role: str) -> Callable[..., Any]:
@@ -169,5 +169,5 @@ def _failed(label: str, error: BaseException) -> CatalogError:
     last = (foreign or frames)[-1:]  # where the user's code called what refused it
     where = "".join(f" (line {frame.lineno} of {Path(frame.filename).name})" for frame in last)
     reason = " ".join(str(error).split())
-    hint = error.hint if isinstance(error, DplError) else None
+    hint = error.advice if isinstance(error, DplError) else None
     return CatalogError(f"{label}: failed with {type(error).__name__}: {reason}{where}", hint=hint)

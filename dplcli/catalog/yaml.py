@@ -23,7 +23,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.tag import Tag
 
-from dplcli.errors import CatalogError, did_you_mean
+from dplcli.errors import CatalogError, did_you_mean, opt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -505,7 +505,7 @@ def read_utf8(path: Path, most: int = -1) -> str:
     if len(text) > most >= 0:
         raise CatalogError(
             f"{path}: has more than {most:,} characters",
-            hint="divide it: --patterns takes several files",
+            hint=f"divide it: {opt('patterns')} takes several files",
         )
     return text
 

@@ -11,7 +11,7 @@ from dplcli import pipeline
 from dplcli.batch.models import is_one_model
 from dplcli.cli import options
 from dplcli.cli.job import JobCommand, do_all, each_of, pairs_of
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, opt
 from dplcli.pipeline.verifying import check_of
 from dplcli.report.bisect import models_document, reproduced_document, rules_document
 from dplcli.settings import BisectSettings
@@ -52,7 +52,7 @@ class _BisectCommand(JobCommand):
         elif not has_rules and not is_apart and is_one == [False, False]:
             do_all(self, pairs_of(self, paths, chosen), call)
         elif call.batch.is_wanted:
-            raise UsageError("--resume and --scheduler are for many models")
+            raise UsageError(f"{opt('resume')} and {opt('scheduler')} are for many models")
         else:
             self.one(replace(call, models=paths or (None,)))
 
@@ -63,7 +63,7 @@ class _BisectCommand(JobCommand):
         if chosen.reproduce is not None:
             done = pipeline.reproduce(chosen.reproduce, allow_code=chosen.allow_code)
             return reproduced_document(done)
-        told: dict[str, Any] = {"settings": check_of(chosen)}
+        told: dict[str, Any] = {"check": check_of(chosen)}
         told |= {"output": chosen.output, "progress": chosen.progress}
         if len(paths) == _TWO:
             both = pipeline.bisect_models(*paths, **told)
@@ -78,11 +78,14 @@ def _check(models: Sequence[Path], chosen: BisectSettings) -> None:
     has_rules = bool(chosen.patterns or chosen.target)
     if chosen.reproduce is not None:
         if models or chosen.beyond({"reproduce", "allow_code"}):
-            raise UsageError("--reproduce DIR stands alone: all it needs is in the folder")
+            raise UsageError(
+                f"{opt('reproduce', 'DIR')} stands alone: all it needs is in the folder"
+            )
         return
     if chosen.mutants or chosen.min_power is not None:
         raise UsageError(
-            "--mutants and --min-power measure a check; bisect looks for what one found",
+            f"{opt('mutants')} and {opt('min_power')} measure a check; "
+            "bisect looks for what one found",
             hint="dpl verify and the commands that write a model take them",
         )
     if len(models) not in (1, _TWO):
@@ -90,7 +93,7 @@ def _check(models: Sequence[Path], chosen: BisectSettings) -> None:
     if len(models) == 1 and not has_rules:
         raise UsageError(
             "one model is named and no rules",
-            hint="pass --patterns CATALOGUE, or a second model to compare it with",
+            hint=f"pass {opt('patterns', 'CATALOGUE')}, or a second model to compare it with",
         )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,7 +24,6 @@ from dplcli.batch.done import are_there, digest_of, forget_oldest, size_of
 from dplcli.batch.models import ModelFile, find_models
 from dplcli.batch.processes import run_program
 from dplcli.cli import job, options
-from dplcli.cli.main import command_named
 from dplcli.errors import DplError, UsageError, did_you_mean
 from dplcli.files import resolved, temporary_folder, write_file
 from dplcli.outcomes import ModelAnswer
@@ -66,50 +65,51 @@ def _schema_of(known: dict[str, Option]) -> Json:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _arguments(
-    file: build_file.ReadFile, given: Json, known: dict[str, Option], where: tuple[str | int, ...]
-) -> Iterator[str]:
-    """Yield what a command line would say for the options of a step.
+def _stated(
+    file: build_file.ReadFile,
+    given: Json,
+    known: dict[str, Option],
+    where: tuple[str | int, ...],
+) -> dict[str, Any]:
+    """Return what a file says of options, by the names of fields.
 
     Raises:
         CatalogError: There is no such option, or a value is none; it points into the file.
     """
+    fields, stated = {field.name: field for field in known.values()}, {}
+
+    def spell(name: str, text: str) -> str:
+        return fields[name].as_key(text)
+
     for name, value in given.items():
         place = (*where, name)
         if name not in known:
             is_step = name in build_file.COMMANDS
             hint = "it is a step of its own" if is_step else did_you_mean(name, known)
             raise file.source.error(f"unknown option {name!r}", place, hint)
-        field = known[name]
-        if field.is_flag != isinstance(value, bool):
-            wanted = "true or false" if field.is_flag else "a text or a number"
-            raise file.source.error(f"{name}: expected {wanted}", place)
-        values = value if isinstance(value, list) else [value]
-        if len(values) != 1 and not field.is_multiple:
-            raise file.source.error(f"{name}: expected one value", place)
-        if any(not isinstance(item, (str, int, float)) for item in values):
-            raise file.source.error(f"{name}: expected texts or numbers", place)
-        if field.is_flag:
-            yield from [f"--{name}"] * value
-        else:
-            yield from (f"--{name}={item}" for item in values)
+        try:
+            stated[known[name].name] = known[name].parse_step(value)
+        except ValueError as error:
+            raise file.source.error(f"{name}: {error}", place) from error
+        except DplError as error:
+            error.spell(spell)
+            raise file.source.error(error.message, place, error.hint) from error
+    return {name: value for name, value in stated.items() if value is not None}
 
 
 def _settings(
-    command: str, arguments: Iterable[str], file: build_file.ReadFile, *where: str | int
+    command: str, stated: dict[str, Any], file: build_file.ReadFile, *where: str | int
 ) -> BaseSettings:
-    """Parse the options of a step as the command does.
+    """Make settings of a step.
 
     Raises:
-        CatalogError: The command refuses them; it points into the file.
+        CatalogError: They contradict each other; it points into the file.
     """
-    called = cast("job.JobCommand", command_named(command))
+    kind = JOBS[command].settings
     try:
-        with called.make_context(command, [*arguments, "m.onnx"]) as context:
-            return called.settings_of(context.params)
-    except click.ClickException as error:
-        raise file.source.error(error.format_message(), where) from error
+        return kind(**stated)
     except DplError as error:
+        error.spell(kind.as_key)
         raise file.source.error(error.message, where, error.hint) from error
 
 
@@ -132,24 +132,24 @@ class BuildStep:
 def _steps(file: build_file.ReadFile) -> Iterator[BuildStep]:
     content = file.content
     checks = content.verify is not False
-    check = content.verify if isinstance(content.verify, dict) else {}
-    list(_arguments(file, check, _CHECK, ("verify",)))  # so that it points there
+    said = content.verify if isinstance(content.verify, dict) else {}
+    check = _stated(file, said, _CHECK, ("verify",)) if checks else {"verify": False}
     for number, step in enumerate(content.steps):
         where = ("steps", number, step.kind)
         if step.run is not None:
-            words = list(_arguments(file, check, _CHECK, where))
-            settings = _settings("verify", [*words, "n.onnx"], file, *where) if checks else None
+            settings = _settings("verify", check, file, *where) if checks else None
             yield BuildStep(build_file.EXTERNAL, settings, tuple(step.run))
             continue
         given = dict(getattr(step, step.kind) or {})
         if step.kind == "partition" and not given.keys() & {"patterns", "target"}:
-            given["target"] = list(content.targets)
+            given["target"] = content.targets
             if not content.targets:
                 hint = "say targets: [dnnl] for the whole file, or patterns here"
                 raise file.source.error("partition: no rules are named", where, hint)
-        given |= check if checks else {"no-verify": True}
-        words = list(_arguments(file, given, _options_of(JOBS[step.kind].settings), where))
-        yield BuildStep(step.kind, _settings(step.kind, words, file, *where))
+        stated = _stated(file, given, _options_of(JOBS[step.kind].settings), where)
+        fed = {"shape": "size"} if "size" in JOBS[step.kind].settings.options else {}
+        asked = {fed.get(name, name): value for name, value in check.items()}
+        yield BuildStep(step.kind, _settings(step.kind, stated | asked, file, *where))
 
 
 # One model.
@@ -381,6 +381,8 @@ def file_schema() -> Json:
 @click.argument("file", type=options.PATH, required=False)
 @click.option(
     "--check",
+    cls=options.GroupedOption,
+    group="The run",
     is_flag=True,
     help="Write nothing; exit with 1 if a result would differ, or something is not as expected.",
 )

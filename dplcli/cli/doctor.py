@@ -10,7 +10,7 @@ from dplcli.report.inspect import diagnosis_document
 
 
 @click.command("doctor", cls=options.GroupedCommand)
-@options.printing_options("No effect: the report has one length.")
+@options.printing_options()
 def command(*, printing: options.Printing) -> None:
     """Look at what dpl runs on: versions, execution providers, extras, catalogues.
 

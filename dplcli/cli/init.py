@@ -34,13 +34,15 @@ _HEADER = """\
 @click.argument("models", type=options.PATH, nargs=-1, metavar="[MODEL...]")
 @click.option(
     "--target",
+    cls=options.GroupedOption,
+    group="The file",
     default="dnnl",
     show_default=True,
     metavar="NAME",
     help="The target that the models are partitioned for.",
 )
 @options.settings_options(Batch, without="resume")
-@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@options.quiet_option
 def command(  # one parameter per option
     *, models: tuple[Path, ...], target: str, settings: Batch, quiet: bool
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from dplcli import api, pipeline
 from dplcli.cli.job import ModelCommand
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, opt
 from dplcli.report.inspect import contract_document, list_document, nodes_document
 from dplcli.settings import InspectSettings
 
@@ -26,9 +26,10 @@ class _InspectCommand(ModelCommand):
         header, stub = settings.header, settings.stub
         if settings.contract or header is not None or stub is not None:
             if settings.node is not None or settings.nodes:
-                which = "--nodes" if settings.nodes else "--node"
+                which = "nodes" if settings.nodes else "node"
                 raise UsageError(
-                    f"{which} and --contract contradict each other", hint="pass one of them"
+                    f"{opt(which)} and {opt('contract')} contradict each other",
+                    hint="pass one of them",
                 )
             contract = pipeline.model_contract(model)
             pipeline.write_bindings(contract, header=header, stub=stub, others=(model,))
@@ -44,6 +45,5 @@ class _InspectCommand(ModelCommand):
 
 command = _InspectCommand(
     "inspect",
-    verbose="No effect: the report has one length.",
     settings=InspectSettings,
 )

@@ -22,7 +22,7 @@ from dplcli.cli import options
 from dplcli.cli.main import EXIT_NO, code_of_interrupt, command_named, said_of
 from dplcli.cli.printing import complain, say
 from dplcli.docstrings import docstring
-from dplcli.errors import MOST_MISTAKES, CatalogError, UsageError, counted
+from dplcli.errors import MOST_MISTAKES, CatalogError, UsageError, counted, opt
 from dplcli.files import remove_stale
 from dplcli.outcomes import ModelAnswer
 from dplcli.settings import BaseSettings, BatchSettings
@@ -451,13 +451,13 @@ def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> Non
     printing.check(*(each.path for each, _, _ in asked))
     if batch.resume and is_in_place:
         raise UsageError(
-            "--in-place and --resume contradict each other: what is done is not seen any more",
-            hint="name a folder with -o",
+            f"{opt('in_place')} and {opt('resume')} contradict each other",
+            hint="what is done is not seen any more: name a folder with -o",
         )
     for some in filter(None, (settings, call.extra)):
         for field in map(some.options.get, some.stated()):
             if field is not None and field.is_of_one:
-                raise UsageError(f"{field.words[0]} is for one model, and there are {len(asked)}")
+                raise UsageError(f"{opt(field.name)} is for one model, and there are {len(asked)}")
     if "hints" in settings.options:
         settings = settings.but(hints=printing.json_path is not None)
 
@@ -539,7 +539,7 @@ class JobCommand(options.GroupedCommand):
 
     Args:
         name: The command, and the job of the API.
-        verbose: What --verbose does.
+        verbose: What --verbose does; "" if there is no such option.
         forms: The forms of report.
         models: The arguments for models.
         settings: The class of the settings; None for that of the job.
@@ -560,7 +560,7 @@ class JobCommand(options.GroupedCommand):
         self,
         name: str,
         *,
-        verbose: str,
+        verbose: str = "",
         forms: Sequence[str] = (),
         models: Sequence[click.Argument] = (),
         settings: type[BaseSettings] | None = None,
@@ -586,10 +586,6 @@ class JobCommand(options.GroupedCommand):
         if "hints" in settings.options:
             settings = settings.but(hints=printing.wants_hints)
         self.begin(Invocation(models, settings, extra, printing, batch))
-
-    def settings_of(self, given: dict[str, Any]) -> BaseSettings:
-        """Return the settings that parameters of the command say."""
-        return options.take_settings(self.settings, dict(given))
 
     def begin(self, call: Invocation) -> None:
         """Do the job with what the arguments name: once, or with each of many models."""
@@ -659,7 +655,7 @@ class PairCommand(JobCommand):
         is_alone = one is None or other is None or is_one_model([one]) or is_one_model([other])
         if not self.takes_many or is_alone:
             if call.batch.scheduler is not None:
-                raise UsageError("--scheduler is for two folders of models")
+                raise UsageError(f"{opt('scheduler')} is for two folders of models")
             self.one(call)
         else:
             do_all(self, pairs_of(self, (one, other), call.settings), call)

@@ -15,7 +15,7 @@ from dplcli.cli.job import JobCommand, ModelCommand, PairCommand, placed
 from dplcli.cli.options import EVERY_FORM, PATH
 from dplcli.cli.printing import say
 from dplcli.docstrings import docstring
-from dplcli.errors import DplError, UsageError
+from dplcli.errors import DplError, UsageError, opt
 from dplcli.settings import TraceSettings
 
 if TYPE_CHECKING:
@@ -207,9 +207,11 @@ class _RewriteCommand(ModelCommand):
         extra, printing = cast("TraceSettings", call.extra), call.printing
         place, settings = extra.trace_json, placed(call.models[-1], call.settings)
         files = (*call.models, *settings.files())
-        printed = ["--trace-json -"] * (place == "-") + ["--trace"] * extra.print_trace
+        printed = [opt("trace_json", "-")] * (place == "-") + [
+            opt("print_trace")
+        ] * extra.print_trace
         printing.check(*files, printed=printed)
-        options.check_json_path(place, *files, *printing.files, option="--trace-json")
+        options.check_json_path(place, *files, *printing.files, option=opt("trace_json"))
         if place == "-":
             printing = replace(printing, quiet=True)
         is_printed = extra.print_trace and not printing.quiet
@@ -249,7 +251,7 @@ def _write_trace(
 
     if trace_json is not None:
         record = published(parts_of(TraceOutcome(label=label, trace=trace)))
-        options.write_json(record, trace_json, "--trace-json")
+        options.write_json(record, trace_json, opt("trace_json"))
     if is_printed:
         for line in trace_lines(trace):
             say(line)

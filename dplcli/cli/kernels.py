@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_GROUPED: dict[str, Any] = {"cls": options.GroupedOption, "group": "Kernels"}
+_RESULT = _GROUPED | {"type": options.PATH, "required": True}
+
+
 @click.group("kernels")
 def command() -> None:
     """Take partitions that run on oneDNN into programs without dpl."""
@@ -25,16 +29,21 @@ def command() -> None:
 )
 @click.argument("model", type=options.PATH)
 @click.option(
-    "-o", "--output", type=options.PATH, metavar="FILE.plan", required=True, help="Write the plan."
+    "-o",
+    "--output",
+    **_RESULT,
+    metavar="FILE.plan",
+    help="Write the plan.",
 )
 @click.option(
     "--math",
+    **_GROUPED,
     type=click.Choice(("fp32", "bf16")),
     default="fp32",
     help="Compute products of float32 in bfloat16 (bf16) where the CPU is quicker at that. "
     "Default: fp32.",
 )
-@options.printing_options("No effect: the report has one length.")
+@options.printing_options("Say what is being done.")
 def plan(*, model: Path, output: Path, math: str, printing: options.Printing) -> None:
     """Write a plan of what oneDNN runs of MODEL, for the library that dpl kernels build compiles.
 
@@ -55,18 +64,18 @@ def plan(*, model: Path, output: Path, math: str, printing: options.Printing) ->
 @click.option(
     "-o",
     "--output",
-    type=options.PATH,
+    **_RESULT,
     metavar="FILE.so",
-    required=True,
     help="Write the shared library.",
 )
 @click.option(
     "--dnnl",
+    **_GROUPED,
     metavar="FILE",
     help="Where oneDNN (libdnnl.so.3) will be. Default: where dpl finds it here. "
     "DPL_DNNL_LIBRARY, when the library is used, wins.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@options.quiet_option
 def build(*, output: Path, dnnl: str | None, quiet: bool) -> None:
     """Compile the custom operators that run plans: one library for every model.
 

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from dplcli.settings import BaseSettings, LearnSettings
 
 
-_OF_TWO = {"verify": "--no-verify", "unproved": "--unproved", "budget": "--budget"}
-"""Options that say something of rules learned from two models."""
-
-
 class _LearnCommand(PairCommand):
     """Write a catalogue of rules: for nodes of MODEL, or for what leads from one model to another.
 
@@ -59,11 +55,6 @@ class _LearnCommand(PairCommand):
         if output is not None and not output.parent.is_dir():
             raise UsageError(f"{output}: there is no folder {str(output.parent)!r}")
         printing.check(*call.models, *given.files(), printed=[] if output else ["the catalogue"])
-        usual = type(given)()
-        for name, flag in _OF_TWO.items():
-            is_given = getattr(given, name) != getattr(usual, name)
-            if is_given and given.before is None and given.after is None:
-                raise UsageError(f"{flag} goes with --before and --after only")
         with printing.progress() as tell:
             learned = self.learned(call.models, given.but(progress=tell))
         document = cast("Document", learned.document())

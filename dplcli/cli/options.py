@@ -19,7 +19,7 @@ from dplcli import pipeline
 from dplcli.cli import completion
 from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
-from dplcli.errors import DplError, UsageError
+from dplcli.errors import UsageError
 from dplcli.escaping import inert_markup, json_text
 from dplcli.files import append_to_file, encoded, end_of, resolved, temporary_file
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from dplcli.report.document import Document, Drawn, DrawnPatterns
-    from dplcli.report.html import PageGraphs
-    from dplcli.report.picture import Picture
+    from dplcli.report.document import Document
     from dplcli.settings import BaseSettings
     from dplcli.settings import Option as Field
 
@@ -64,9 +62,10 @@ class GroupedCommand(click.Command):
         return [*super().get_params(ctx), _HELP_ALL]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the groups as they begin; then how many models are done, and what has no group.
+        """List the groups as they begin; then how many models are done, and the help itself.
 
-        --help says in a sentence what the options of the first groups are for, and names others.
+        --help names the options about many models. If there are many groups it says in a sentence
+        what the options of the first ones are for, and names others, too.
         """
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
@@ -74,16 +73,17 @@ class GroupedCommand(click.Command):
             if record is not None:
                 groups.setdefault(getattr(param, "group", "Options"), []).append(record)
         last = {title: groups.pop(title) for title in (MANY, "Options") if title in groups}
-        is_short = EVERY_OPTION not in ctx.meta and len(groups | last) > _FEW
-        told = {*(self.first or list(groups)[:1]), "The result", PRINTING, "Options"}
-        ordered = {title: groups[title] for title in self.first if title in groups} | groups | last
-        rest = [title for title in ordered if is_short and title not in told]
+        is_all, is_long = EVERY_OPTION in ctx.meta, len(groups) >= _FEW
+        first = self.first or tuple(groups)[:1]
+        told = {*(first if is_long else groups), "The result", PRINTING, "Options"}
+        ordered = {title: groups[title] for title in first if title in groups} | groups | last
+        rest = [title for title in ordered if not is_all and title not in told]
         for title, records in ordered.items():
             if title in rest:
                 continue
             with formatter.section(title):
                 short = [(flags, _first_sentence(text)) for flags, text in records]
-                formatter.write_dl(short if is_short else records)
+                formatter.write_dl(records if is_all or not is_long else short)
         with formatter.section("More (--help-all)") if rest else nullcontext():
             indent = " " * formatter.current_indent
             wrapper = textwrap.TextWrapper(formatter.width, indent, f"{indent}  ")
@@ -110,7 +110,7 @@ EVERY_OPTION = "dpl.help.all"
 """What a context of click notes if the help is to explain every option."""
 
 _FEW = 4
-"""Up to so many groups of options, --help tells all."""
+"""If there are fewer groups of options than this, --help tells all."""
 
 
 def _tell_all(ctx: click.Context, _param: click.Parameter, is_wanted: bool) -> None:  # noqa: FBT001  # click's
@@ -160,9 +160,9 @@ def _type_of(field: Field) -> Any:  # noqa: ANN401  # a type, or one of click's
         return PATH
     if field.kind in {"int", "Numbers"}:
         return int if bounds == {"min": None, "max": None} else click.IntRange(**bounds)
-    if field.kind == "float" and field.least is not None:
-        return click.FloatRange(**bounds)
-    return float if field.kind == "float" and field.read is None else str
+    if field.kind == "float" and field.read is None:
+        return float if field.least is None else click.FloatRange(**bounds)
+    return str
 
 
 PRINTING = "What is printed"
@@ -361,27 +361,33 @@ def printing_params(verbose: str, forms: Iterable[str] = ()) -> list[click.Optio
     """Return --verbose, --quiet, --json and the reports of a command.
 
     Args:
-        verbose: What --verbose does.
+        verbose: What --verbose does; "" if there is nothing more to say.
         forms: The forms of report.
     """
     json_help = "Write the result as JSON; - is standard output, instead of the table."
     file = {"group": "Reports", "metavar": "FILE"}
+    more = GroupedOption(["--verbose", "-v"], group=PRINTING, is_flag=True, help=verbose)
     return [
         *(GroupedOption([f"--{f}", f"report_{f}"], help=_FORMS[f][0], **file) for f in forms),
-        GroupedOption(["--verbose", "-v"], group=PRINTING, is_flag=True, help=verbose),
-        GroupedOption(["--quiet", "-q"], group=PRINTING, is_flag=True, help="Print only errors."),
+        *([more] if verbose else []),
+        QUIET,
         GroupedOption(["--json", "json_path"], group=PRINTING, metavar="FILE", help=json_help),
     ]
+
+
+QUIET = GroupedOption(["--quiet", "-q"], group=PRINTING, is_flag=True, help="Print only errors.")
 
 
 def take_printing(given: dict[str, Any]) -> Printing:
     """Take what :func:`printing_params` were given out of *given*."""
     paths = {name: given.pop(f"report_{name}", None) for name in _FORMS}
     reports = {name: path for name, path in paths.items() if path is not None}
-    return Printing(given.pop("json_path"), given.pop("quiet"), given.pop("verbose"), reports)
+    return Printing(
+        given.pop("json_path"), given.pop("quiet"), given.pop("verbose", False), reports
+    )
 
 
-def printing_options(verbose: str, *forms: str) -> Callable[[Command], Command]:
+def printing_options(verbose: str = "", *forms: str) -> Callable[[Command], Command]:
     """Add the options of :func:`printing_params`; the command is given a :class:`Printing`."""
     return _options("printing", take_printing, printing_params(verbose, forms))
 
@@ -412,6 +418,10 @@ def _options(
     return add
 
 
+quiet_option = _options("quiet", lambda given: given.pop("quiet"), [QUIET])
+"""Adds --quiet alone; the command is given whether it is."""
+
+
 def take_settings(settings: type[S], given: dict[str, Any]) -> S:
     """Make settings of what was given, and take that out of *given*."""
     names = [name for name in settings.options if name in given]
@@ -433,9 +443,11 @@ def write_json(record: object, place: str, option: str = "--json") -> None:
 def _rendered(form: str, document: Document, seconds: float) -> str:
     """Return the report in one form; each module is imported only where it is wanted."""
     if form == "html":
+        from dplcli.report.graphs import graphs_of  # noqa: PLC0415
         from dplcli.report.html import html_page  # noqa: PLC0415
 
-        return html_page(document, _graphs(document.draws(), document.verification))
+        drawn = graphs_of(document.draws(), document.verification, pipeline.view)
+        return html_page(document, drawn)
     from dplcli.report import ci  # noqa: PLC0415
 
     if form == "junit":
@@ -443,53 +455,6 @@ def _rendered(form: str, document: Document, seconds: float) -> str:
     return (
         ci.markdown_text(document) if form == "markdown" else json_text(ci.sarif_record(document))
     )
-
-
-_MOST_STEPS = 5_000
-_MOST_DRAWN = 20_000
-"""The nodes of a model that a report still draws: a page grows by half a kilobyte for each."""
-
-
-def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageGraphs:
-    """Draw models for a report, or say why not; costs are counted with the sizes of the check."""
-    from dplcli.report import view  # noqa: PLC0415  # only for a page
-    from dplcli.report.document import DrawnPatterns  # noqa: PLC0415  # only for a page
-    from dplcli.report.html import PageGraphs  # noqa: PLC0415  # only for a page
-    from dplcli.report.picture import opened, picture_of  # noqa: PLC0415  # only for a page
-
-    notes = [drawn.note] if drawn.note else []
-    shapes = {} if verified is None else {each.name: each.shape for each in verified.inputs}
-    records = []
-    shown: list[Picture | DrawnPatterns] = []
-    for model in drawn.models:
-        if isinstance(model, DrawnPatterns):
-            records.append(view.pattern_record(model))
-            shown.append(model)
-            continue
-        name = model.path.name
-        try:
-            outcome = pipeline.view(model.path, shapes)
-            picture = picture_of(outcome.model, outcome.label)
-        except DplError as error:
-            notes.append(f"{name}: {error.message}")
-            continue
-        except OSError as error:
-            notes.append(f"{name}: cannot be read: {error.strerror or error}")
-            continue
-        if picture.node_count > _MOST_DRAWN:
-            count = f"{picture.node_count:,} nodes"
-            notes.append(f"{name}: {count} are too many for a report; dpl view draws them")
-            continue
-        figures = view.NodeFigures(model.marks, model.errors, outcome.costs, outcome.open_sizes)
-        records.append(view.view_data(picture, opened(picture), outcome.notes, figures).as_page())
-        shown.append(picture)
-    if len(records) < len(drawn.models):
-        drawn = drawn._replace(steps=(), pairs=())
-    if len(steps := list(drawn.steps)) > _MOST_STEPS:
-        few = f"The first {_MOST_STEPS:,} of {len(steps):,} steps can be looked at one by one."
-        notes.append(few)
-        drawn = drawn._replace(steps=steps[:_MOST_STEPS])
-    return PageGraphs(records, view.beside_record(shown, drawn), notes)
 
 
 def _is_step_summary(path: str) -> bool:

@@ -17,7 +17,7 @@ from dplcli.report import inspect, patterns
 from dplcli.settings import BindingSettings, CatalogueSettings, TrialSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 _CATALOGUES = click.argument(
@@ -35,7 +35,7 @@ def command() -> None:
 
 
 @command.command("list", cls=options.GroupedCommand)
-@options.printing_options("No effect: the list has one length.")
+@options.printing_options()
 def list_(*, printing: options.Printing) -> None:
     """List the catalogues that dpl and installed packages ship."""
     printing.check()
@@ -55,7 +55,11 @@ class _Given(NamedTuple):
 
 
 def _catalogue_command(
-    short: str, verbose: str, *forms: str, settings: type[CatalogueSettings] = CatalogueSettings
+    short: str,
+    *,
+    verbose: str = "",
+    forms: Sequence[str] = (),
+    settings: type[CatalogueSettings] = CatalogueSettings,
 ) -> Callable[[Callable[[_Given], None]], click.Command]:
     """Make a command that takes catalogues and rules."""
 
@@ -75,7 +79,7 @@ def _catalogue_command(
     return decorate
 
 
-@_catalogue_command("Show the rules of catalogues.", "No effect: everything is shown.")
+@_catalogue_command("Show the rules of catalogues.")
 def show(given: _Given) -> None:
     """Show the rules of CATALOGUEs, included ones too, as dpl understands them."""
     given.printing.check(*given.catalogues)
@@ -98,7 +102,9 @@ def _told(name: str, phrase: str, given: _Given) -> Iterator[None]:
 
 
 @_catalogue_command(
-    "Look for mistakes, without a model.", "No effect: every problem is shown.", *options.EVERY_FORM
+    "Look for mistakes, without a model.",
+    verbose="Say what is being done.",
+    forms=options.EVERY_FORM,
 )
 def check(given: _Given) -> None:
     """Look for mistakes in CATALOGUEs without a model.
@@ -114,8 +120,8 @@ def check(given: _Given) -> None:
 
 @_catalogue_command(
     "Run the examples, and try every rule.",
-    "List every trial, not only those that failed.",
-    *options.EVERY_FORM,
+    verbose="List every trial, not only those that failed.",
+    forms=options.EVERY_FORM,
     settings=TrialSettings,
 )
 def test(given: _Given) -> None:
@@ -137,7 +143,6 @@ def test(given: _Given) -> None:
 
 @_catalogue_command(
     "Show what kernels have to keep to.",
-    "No effect: everything is shown.",
     settings=BindingSettings,
 )
 def contract(given: _Given) -> None:

@@ -27,7 +27,7 @@ from dplcli.dpl.conditions import Expression
 from dplcli.dpl.matcher import BoundNames, Matcher
 from dplcli.dpl.pattern import DFPattern, OpPattern, OutputsPattern, VariadicPattern
 from dplcli.dpl.text import attribute_names, bound_names, captures_of, check_roots
-from dplcli.errors import PatternSyntaxError, UsageError, did_you_mean, did_you_mean_rule
+from dplcli.errors import PatternSyntaxError, UsageError, did_you_mean, did_you_mean_rule, opt
 from dplcli.ir import Attribute, Node, Value
 from dplcli.keys import keys
 
@@ -391,11 +391,12 @@ def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expe
         expectation = read_expectation(text)
         if expectation is None:
             raise UsageError(
-                f"--expect {text!r}: not an expectation", hint="write RULE>=NUMBER, or <= == > <"
+                f"{opt('expect')} {text!r}: not an expectation",
+                hint="write RULE>=NUMBER, or <= == > <",
             )
         if expectation.rule not in names:
             raise UsageError(
-                f"--expect {text!r}: there is no rule {expectation.rule!r}",
+                f"{opt('expect')} {text!r}: there is no rule {expectation.rule!r}",
                 hint=did_you_mean_rule(expectation.rule, sorted(names)),
             )
         expectations.append(expectation)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         external_files,
     )
     from dplcli.onnx_io.infer import check_model, check_sizes, fault_of, open_sizes
+    from dplcli.onnx_io.interface import Restated, restate
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
         as_written,

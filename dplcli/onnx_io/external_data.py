@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, get_args
 
 from onnx import ModelProto, TensorProto
 
-from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
+from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError, opt
 from dplcli.files import (
     copy_file,
     copy_part,
@@ -346,7 +346,7 @@ def _put_beside(source: Path, target: Path, made: Provisional, *, link: bool) ->
         if link and error.errno in _WITHOUT_LINKS:
             raise ModelExportError(
                 f"{target}: {source} can have no second name there: {error.strerror}",
-                hint="pass --external-data copy",
+                hint=f"pass {opt('external_data', 'copy')}",
             ) from error
         raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
 

@@ -15,7 +15,7 @@ from dplcli.catalog.needs import files_named
 from dplcli.catalog.plan import REPRODUCER_FILE
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
 from dplcli.dpl import PatternRule, RewriteRule
-from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
+from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean, opt
 from dplcli.files import provisional, put_folder, resolved, temporary_folder
 from dplcli.ir.model import scope_of
 from dplcli.onnx_io import check_model, load_model, paused_gc, staged
@@ -138,7 +138,7 @@ def load_changes(source: RuleSettings, model: Model, kind: str | None) -> tuple[
         if len(kinds) > 1:
             raise UsageError(
                 "the catalogues have rules that replace and rules that outline",
-                hint="say which to look at: --by rewrite or --by partition",
+                hint=f"say which to look at: {opt('by', 'rewrite')} or {opt('by', 'partition')}",
             )
         kind = KINDS[0] if kinds == {True} else KINDS[1]
     if kind == KINDS[0]:
@@ -165,7 +165,7 @@ def reproduce(folder: Path, *, allow_code: bool = False) -> Reproduced:
     spec = plan.read_reproducer(folder)
     if spec.needs_code and not allow_code:
         raise UsageError(
-            f"{folder}: its rules are Python code", hint="pass --allow-code if you trust it"
+            f"{folder}: its rules are Python code", hint=f"pass {opt('allow_code')} if you trust it"
         )
     return run_reproducer(folder, spec)
 
@@ -213,7 +213,7 @@ def _compare(folder: Path, spec: plan.Reproducer, candidate: Path) -> Reproduced
             raise UsageError(f"{path}: there is no such file")
     where = f"{folder / REPRODUCER_FILE}: "
     try:
-        settings = Check(
+        check = Check(
             levels=(spec.level,),
             **dict(spec.tolerance),
             tolerances={name: Override(**dict(item)) for name, item in spec.tolerances.items()},
@@ -223,10 +223,10 @@ def _compare(folder: Path, spec: plan.Reproducer, candidate: Path) -> Reproduced
             whole=Whole(spec.coarsest, spec.rounds),
         )
         result = compare(
-            folder / ORIGINAL, candidate, settings, None, prove=spec.kind == Partitions.kind
+            folder / ORIGINAL, candidate, check, None, prove=spec.kind == Partitions.kind
         )
     except UsageError as error:
-        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
+        raise UsageError(f"{where}{error.wording}", hint=error.advice) from error
     return Reproduced(folder.name, verification=result)
 
 
@@ -289,14 +289,14 @@ class RuleExhibit:
         label: The model's file name.
         source: The rules.
         kind: ``rewrite`` or ``partition``.
-        settings: How models are compared.
+        check: How models are compared.
         fed: The model, and inputs that it runs on.
     """
 
     label: str
     source: RuleSettings
     kind: str
-    settings: Check
+    check: Check
     fed: Reference
 
     def write(self, cause: Cause, folder: Path) -> Cause:
@@ -311,7 +311,7 @@ class RuleExhibit:
         specimen = Specimen(self.fed, cause.trial.seed)
         with temporary_folder(resolved(folder).parent) as draft:
             spec = self._spec(cause, draft)
-            levels = cause.trial.levels or self.settings.judged_levels
+            levels = cause.trial.levels or self.check.judged_levels
             specs = (spec.model_copy(update={"level": level}) for level in levels)
             drafts = (self._cut_out(cause, specimen, draft, spec) for spec in specs)
             drafted = next((item for item in drafts if item is not None), None)
@@ -333,7 +333,7 @@ class RuleExhibit:
         return _reproducer(
             folder,
             self.fed,
-            self.settings,
+            self.check,
             kind=self.kind,
             catalogues=copy_rules(self.source, folder),
             allow_code=self.source.allow_code,
@@ -342,7 +342,7 @@ class RuleExhibit:
                 for s in cause.steps
             ],
             inputs=0,
-            level=self.settings.judged_levels[0],
+            level=self.check.judged_levels[0],
         )
 
     def _cut_out(
@@ -355,7 +355,7 @@ class RuleExhibit:
             cutting = specimen.write(folder, ORIGINAL, nodes)
             if cutting is None:
                 return None
-            own = _tolerances_of(self.settings, cutting.outputs)
+            own = _tolerances_of(self.check, cutting.outputs)
             full = spec.model_copy(update={"tolerances": own, "inputs": cutting.inputs})
             return (full, cutting) if shows(folder, full) is not None else None
 
@@ -379,12 +379,12 @@ class RuleExhibit:
 def _reproducer(
     folder: Path,
     fed: Reference,
-    settings: Check,
+    check: Check,
     **own: Any,  # noqa: ANN401  # fields of what is returned
 ) -> plan.Reproducer:
     """Describe a reproducer; copy the libraries of custom operators into its *folder*."""
     libraries = []
-    for number, path in enumerate(settings.custom_ops):
+    for number, path in enumerate(check.custom_ops):
         libraries.append(f"libraries/{number}/{path.name}")
         (folder / libraries[-1]).parent.mkdir(parents=True)
         shutil.copyfile(path, folder / libraries[-1])
@@ -392,23 +392,23 @@ def _reproducer(
         "schema": plan.REPRODUCER_SCHEMA,
         "coarsest": fed.facts.coarsest,
         "rounds": fed.facts.rounds,
-        "tolerance": plan.ToleranceItem(rtol=settings.rtol, atol=settings.atol),
+        "tolerance": plan.ToleranceItem(rtol=check.rtol, atol=check.atol),
         "custom_ops": libraries,
         "execution": plan.ExecutionItem(
-            provider=settings.execution.provider,
-            options=list(settings.execution.options),
-            timeout=settings.execution.timeout,
-            memory_limit=settings.execution.memory_limit,
+            provider=check.execution.provider,
+            options=list(check.execution.options),
+            timeout=check.execution.timeout,
+            memory_limit=check.execution.memory_limit,
         ),
     }
     return plan.Reproducer.model_validate(facts | own)
 
 
-def _tolerances_of(settings: Check, outputs: Collection[str]) -> dict[str, plan.ToleranceItem]:
+def _tolerances_of(check: Check, outputs: Collection[str]) -> dict[str, plan.ToleranceItem]:
     """Return the tolerances that the user chose for single outputs that a reproducer has."""
     return {
         name: plan.ToleranceItem(rtol=own.rtol, atol=own.atol)
-        for name, own in settings.tolerances.items()
+        for name, own in check.tolerances.items()
         if name in outputs
     }
 
@@ -463,7 +463,7 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
     source: RuleSettings,
     *,
     kind: str | None = None,
-    settings: Check | None = None,
+    check: Check | None = None,
     output: Path | None = None,
     most: int = MOST,
     progress: Progress | None = None,
@@ -474,7 +474,7 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
         model_path: The model.
         source: The rules.
         kind: ``rewrite`` or ``partition``; None lets the catalogues decide.
-        settings: How to compare.
+        check: How to compare.
         output: The folder to write a reproducer of each cause to; None for nowhere.
         most: The search ends after so many causes.
         progress: Called with a short phrase before each step that may take long.
@@ -483,7 +483,7 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
         VerificationError: onnxruntime does not run the model.
         DplError: The model or a catalogue cannot be used.
     """
-    say, settings = progress or say_nothing, settings or Check()
+    say, check = progress or say_nothing, check or Check()
     if output is not None:
         check_folder(output)
     say(f"reading {model_path.name}")
@@ -493,14 +493,14 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
     steps = changes.plan(model)
     del model
     with temporary_folder() as folder:
-        search = _Search(model_path, changes, settings, say, folder)
+        search = _Search(model_path, changes, check, say, folder)
         causes, unjudged, is_complete = search.run(steps, most)
     if output is not None and causes:
         from dplcli.verify.layers import feed  # noqa: PLC0415  # onnxruntime
 
         say("cutting out what shows it")
-        fed = feed(model_path, settings)
-        exhibit = RuleExhibit(model_path.name, source, changes.kind, settings, fed)
+        fed = feed(model_path, check)
+        exhibit = RuleExhibit(model_path.name, source, changes.kind, check, fed)
         with provisional() as unfinished:
             unfinished.note(output)  # which stays if something is in it
             output.mkdir(exist_ok=True)
@@ -525,7 +525,7 @@ class _Search:
 
     path: Path
     changes: Changes
-    settings: Check
+    check: Check
     say: Progress
     folder: Path
     trials: int = 0
@@ -536,7 +536,7 @@ class _Search:
         """Return the causes, the steps that were not judged, and whether the rest is sound."""
         rest, causes = steps, list[Cause]()
         while rest:
-            trial = self.try_out(rest, self.settings)
+            trial = self.try_out(rest, self.check)
             if not trial.reason:
                 return tuple(causes), _without(rest, trial.applied), True
             if len(causes) == most:
@@ -547,7 +547,7 @@ class _Search:
             rest = tuple(step for step in rest if step.rule not in rules)
         return tuple(causes), (), True
 
-    def try_out(self, steps: Sequence[BisectStep], settings: Check) -> BisectTrial:
+    def try_out(self, steps: Sequence[BisectStep], check: Check) -> BisectTrial:
         """Apply *steps* to the model and compare."""
         self.trials += 1
         model = load_model(self.path)
@@ -556,26 +556,26 @@ class _Search:
             return BisectTrial(())
         broken = graph_objection(model)
         if broken:
-            return BisectTrial(applied, broken, settings.judged_levels)
+            return BisectTrial(applied, broken, check.judged_levels)
         with staged(model, self.folder / CANDIDATE) as written:
             is_moved = self.changes.kind == Partitions.kind  # as where partitions are written
-            verdict = check_result(self.path, written.path, settings, say_nothing, prove=is_moved)
+            verdict = check_result(self.path, written.path, check, say_nothing, prove=is_moved)
         if verdict.objection:
             reason = verdict.complaint
-            return BisectTrial(applied, reason, settings.judged_levels, settings.first_seeds[0])
+            return BisectTrial(applied, reason, check.judged_levels, check.first_seeds[0])
         result = verdict.verification
         if result is None or result.equivalent:
             return BisectTrial(applied)
         return BisectTrial(applied, *what_differs(result))
 
     def _cause(self, trial: BisectTrial, steps: tuple[BisectStep, ...]) -> Cause:
-        settings = replace(self.settings, levels=trial.levels)
+        check = replace(self.check, levels=trial.levels)
         last = trial
 
         def breaks(part: Sequence[BisectStep]) -> Sequence[BisectStep] | None:
             nonlocal last
             self.say(f"trying {len(part):,} of {len(steps):,} applications")
-            trial_of_part = self.try_out(part, settings)
+            trial_of_part = self.try_out(part, check)
             if not trial_of_part.reason:
                 return None
             last = trial_of_part
@@ -629,7 +629,7 @@ _OFF = "disable"
 
 
 def look_inside(
-    original: Path, candidate: Path, result: VerificationResult, settings: Check
+    original: Path, candidate: Path, result: VerificationResult, check: Check
 ) -> Layers | str:
     """Compare what is inside two models, for the seed that is worst; or say why it cannot be."""
     if result.reasons and not result.outputs:
@@ -637,22 +637,22 @@ def look_inside(
     wrong = [output for output in result.outputs if not output.ok]
     seed = wrong[0].seed if wrong else None
     try:
-        with _inside(original, candidate, settings, seed) as comparison:
-            return comparison.layers(_cap_of(settings))
+        with _inside(original, candidate, check, seed) as comparison:
+            return comparison.layers(_cap_of(check))
     except VerificationError as error:
         return error.message
 
 
-def _cap_of(settings: Check) -> int:
+def _cap_of(check: Check) -> int:
     """Return how many bytes of each model's values are held at once."""
-    return int((settings.max_memory or _HELD) * 10**9)
+    return int((check.max_memory or _HELD) * 10**9)
 
 
 def bisect_models(
     original: Path,
     candidate: Path,
     *,
-    settings: Check | None = None,
+    check: Check | None = None,
     output: Path | None = None,
     progress: Progress | None = None,
 ) -> ModelsOutcome:
@@ -661,7 +661,7 @@ def bisect_models(
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
-        settings: How to compare.
+        check: How to compare.
         output: The folder to write a reproducer to; None for nowhere.
         progress: Called with a short phrase before each step that may take long.
 
@@ -669,11 +669,11 @@ def bisect_models(
         VerificationError: The original does not run, or no inputs were found for it.
         DplError: A file is no model.
     """
-    settings, say = settings or Check(), progress or say_nothing
+    check, say = check or Check(), progress or say_nothing
     if output is not None:
         check_folder(output)
     labels = original.name, candidate.name
-    result = verify(original, candidate, settings=settings, progress=say)
+    result = verify(original, candidate, check=check, progress=say)
     if result.equivalent:
         return ModelsOutcome(labels, result)
     places = () if result.regions is None else result.regions.places
@@ -683,11 +683,11 @@ def bisect_models(
     _, levels, seed = what_differs(result)
     seed = result.regions.case if result.regions and places else seed
     try:
-        with _inside(original, candidate, settings, seed) as comparison:
+        with _inside(original, candidate, check, seed) as comparison:
             say("comparing the values inside")
-            layers = comparison.layers(_cap_of(settings))
+            layers = comparison.layers(_cap_of(check))
             say("cutting out where they part")
-            finder = _Finder(comparison, layers, settings, labels, output)
+            finder = _Finder(comparison, layers, check, labels, output)
             place = finder.find(levels, places)
     except VerificationError as error:
         return ModelsOutcome(labels, result, remark=error.message)
@@ -706,14 +706,14 @@ def _unplaced(layers: Layers, *, is_local: bool) -> str:
 
 @contextmanager
 def _inside(
-    original: Path, candidate: Path, settings: Check, seed: int | None
+    original: Path, candidate: Path, check: Check, seed: int | None
 ) -> Iterator[DivergenceSearch]:
     """Open two models; an error of onnxruntime on the candidate becomes an error of dpl."""
     from dplcli.verify.layers import DivergenceSearch  # noqa: PLC0415  # onnxruntime
     from dplcli.verify.values import RunError  # noqa: PLC0415  # onnxruntime
 
     try:
-        yield DivergenceSearch(original, candidate, settings, seed)
+        yield DivergenceSearch(original, candidate, check, seed)
     except RunError as error:
         raise VerificationError(
             f"the values inside cannot be compared: onnxruntime does not run the candidate with "
@@ -727,7 +727,7 @@ class _Finder:
 
     comparison: DivergenceSearch
     layers: Layers
-    settings: Check
+    check: Check
     labels: tuple[str, str]
     output: Path | None
 
@@ -759,11 +759,11 @@ class _Finder:
             spec = _reproducer(
                 folder,
                 self.comparison.fed,
-                self.settings,
+                self.check,
                 kind="models",
                 inputs=parts.inputs,
                 level=level,
-                tolerances=_tolerances_of(self.settings, [at.original]),
+                tolerances=_tolerances_of(self.check, [at.original]),
             )
             reproduced = shows(folder, spec)
             if reproduced is None or reproduced.verification is None:
@@ -839,11 +839,11 @@ def facets(names: Iterable[str] | None) -> frozenset[Facet]:
         return frozenset()
     for name in listed:
         if name == NOTHING:
-            raise UsageError(f"--ignore: {NOTHING!r} stands alone")
+            raise UsageError(f"{opt('ignore')}: {NOTHING!r} stands alone")
         if name not in FACETS:
             choices = [*FACETS, NOTHING]
             hint = did_you_mean(name, choices) or f"one of {', '.join(choices)}"
-            raise UsageError(f"--ignore: {name!r} is nothing that can be ignored", hint=hint)
+            raise UsageError(f"{opt('ignore')}: {name!r} is nothing that can be ignored", hint=hint)
     return frozenset(cast("list[Facet]", listed))
 
 

@@ -15,7 +15,7 @@ from dplcli.catalog.schema import json_schema
 from dplcli.catalog.sketch import MOST_VARIANTS, NoInstanceError, sketches
 from dplcli.catalog.yaml import YamlSource
 from dplcli.dpl.rule import PatternRule
-from dplcli.errors import UsageError, did_you_mean_rule
+from dplcli.errors import UsageError, did_you_mean_rule, opt
 from dplcli.files import resolved
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
 from dplcli.onnx_io.convert import RuntimeSchemas
@@ -254,11 +254,11 @@ def write_bindings(
 
     taken = [resolved(Path(other)) for other in others]
     texts = []
-    for option, path in (("--c-header", header), ("--python", stub)):
+    for option, path in ((opt("header"), header), (opt("stub"), stub)):
         if path is not None:
             _check_place(path, option, taken)
             taken.append(resolved(path))
-            is_c = option == "--c-header"
+            is_c = option == opt("header")
             text = c_header(contract, path.name) if is_c else python_stub(contract)
             texts.append((path, text, option))
     for path, text, option in texts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.errors import ModelLoadError, UsageError
+from dplcli.errors import ModelLoadError, UsageError, opt
 from dplcli.execute import LIBRARIES
 from dplcli.outcomes import KernelsOutcome
 from dplcli.pipeline.writing import write_text
@@ -36,7 +36,7 @@ def plan_kernels(path: Path, output: Path, math: str = "fp32") -> KernelsOutcome
     )
     outcome = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
     if outcome.taken:
-        write_text(output, text, "--output")
+        write_text(output, text, opt("output"))
     return outcome
 
 
@@ -51,4 +51,6 @@ def build_kernels(output: Path, dnnl: str | None) -> tuple[str, str]:
     try:
         return build_library(output, dnnl)
     except OSError as error:
-        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
+        raise UsageError(
+            f"{opt('output')} {output}: cannot be written: {error.strerror}"
+        ) from error

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dplcli.analysis.extract import Wiring, left_out, named_values, operators_of, part_between
-from dplcli.errors import InvalidModelError, UsageError, counted, some_of
+from dplcli.errors import InvalidModelError, UsageError, counted, opt, some_of
 from dplcli.files import resolved
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
 from dplcli.onnx_io.external_data import locations_of, pack
@@ -49,8 +49,8 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     if resolved(output) in {resolved(model_path.parent / place) for place in locations_of(model)}:
         raise UsageError(f"{output}: is where the model's weights lie")
     wiring = Wiring(source_of(model).proto)
-    starts = named_values(wiring, "--from", settings.from_)
-    ends = named_values(wiring, "--to", settings.to)
+    starts = named_values(wiring, opt("from_"), settings.from_)
+    ends = named_values(wiring, opt("to"), settings.to)
     say("extracting")
     if settings.layers:
         starts, ends = _round_layers(model, wiring, settings.layers)
@@ -102,7 +102,7 @@ def _round_layers(model: Model, wiring: Wiring, asked: str) -> tuple[list[str], 
     first, end = (0, 0) if span is None else (int(span[1]), int(span[3] or int(span[1]) + 1))
     if not first < end <= len(layers):
         there = f"the model has layers 0:{len(layers)}" if layers else "nothing in it is repeated"
-        raise UsageError(f"--layers {asked}: there are no such layers: {there}")
+        raise UsageError(f"{opt('layers')} {asked}: there are no such layers: {there}")
     outputs = (output for layer in layers[first:end] for node in layer for output in node.outputs)
     made = {output.name for output in outputs if output is not None} & wiring.makers.keys()
     rows = wiring.with_constants({wiring.makers[name] for name in made})

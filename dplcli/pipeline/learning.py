@@ -293,10 +293,10 @@ class _Learner:
             done = rewrite(load_model(self.before), [rule], most=most)
         except RewriteLimitError as error:
             if rule.once:
-                raise NoRuleError(error.message) from error
+                raise NoRuleError(error.wording) from error
             return self._checked(replace(rule, once=True))
         except DplError as error:
-            raise NoRuleError(error.message) from error
+            raise NoRuleError(error.wording) from error
         if not done.counts.get(rule.name):
             why = f": {done.refused[0].reason}" if done.refused else ""
             raise NoRuleError(f"{_IDLE.reason}{why}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.rule import judge_expectations, parse_expectations
-from dplcli.errors import UsageError, did_you_mean_rule
+from dplcli.errors import UsageError, did_you_mean_rule, opt
 from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.nearest import nearest_rules
@@ -79,7 +79,7 @@ def explain(model_path: Path, settings: ExplainSettings) -> ExplainOutcome:
     for name in settings.rule:
         if name not in names:
             raise UsageError(
-                f"--rule {name}: there is no such rule", hint=did_you_mean_rule(name, names)
+                f"{opt('rule')} {name}: there is no such rule", hint=did_you_mean_rule(name, names)
             )
     asked = rules_named(tried, settings.rule)
     if settings.left_out and settings.node is not None:
@@ -172,8 +172,8 @@ class Measuring:
         return told.total.whole.unknown < coverage.total.whole.unknown
 
 
-def given_sizes(model: Model, settings: Check | None) -> dict[str, int]:
+def given_sizes(model: Model, check: Check | None) -> dict[str, int]:
     """Return the sizes that the user gave, including those in whole shapes of inputs."""
-    if settings is None:
+    if check is None:
         return {}
-    return {**sizes_in(model, settings.request.shapes), **settings.sizes}
+    return {**sizes_in(model, check.request.shapes), **check.sizes}

@@ -11,7 +11,7 @@ from dplcli.catalog.finding import shipped_catalog
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import is_op
 from dplcli.dpl.rule import Rejection, judge_expectations, parse_expectations, unmet_of
-from dplcli.errors import UsageError, did_you_mean
+from dplcli.errors import UsageError, did_you_mean, opt
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
 from dplcli.onnx_io import as_written, is_modified, losses, paused_gc, staged
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, Preparation, RepeatOutcome
@@ -128,7 +128,7 @@ def _chosen(model: Model, choice: CallSettings) -> tuple[list[Function], Collect
     chosen = [function for name in choice.function for function in _named(functions, name)]
     for target in choice.target:
         domains = {function: function.domain for function in functions}
-        missing = f"--target {target!r}: the model has no function of this domain"
+        missing = f"{opt('target')} {target!r}: the model has no function of this domain"
         chosen += _chosen_by(domains, target, missing)
     return chosen, None
 
@@ -150,13 +150,13 @@ def _of_calls(model: Model, names: Iterable[str]) -> tuple[list[Function], set[N
         if len(nodes) > 1:
             where = ", ".join(f"{node.qualified_op} -> {node.first_output!r}" for node in nodes)
             raise UsageError(
-                f"--call {name!r}: {len(nodes)} nodes have this name: {where}",
+                f"{opt('call')} {name!r}: {len(nodes)} nodes have this name: {where}",
                 hint="name one by its output",
             )
         function = called_function(nodes[0])
         if function is None:
             raise UsageError(
-                f"--call {name!r}: is a {nodes[0].qualified_op}, not a call of a function"
+                f"{opt('call')} {name!r}: is a {nodes[0].qualified_op}, not a call of a function"
             )
         functions[function] = None
         calls.add(nodes[0])
@@ -166,7 +166,7 @@ def _of_calls(model: Model, names: Iterable[str]) -> tuple[list[Function], set[N
 def _named(functions: Iterable[Function], name: str) -> list[Function]:
     """Return the functions of that name; there are several if overloads differ."""
     names = {function: f"{function.domain}::{function.name}" for function in functions}
-    return _chosen_by(names, name, f"--function {name!r}: the model has no such function")
+    return _chosen_by(names, name, f"{opt('function')} {name!r}: the model has no such function")
 
 
 def _chosen_by(names: Mapping[Function, str], wanted: str, missing: str) -> list[Function]:

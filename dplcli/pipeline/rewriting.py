@@ -14,7 +14,7 @@ from dplcli.catalog.finding import find_catalog
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.replacement import DraftConstant, DraftNode
 from dplcli.dpl.rule import judge_expectations, parse_expectations
-from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
+from dplcli.errors import CatalogError, UsageError, VerificationError, did_you_mean_rule, opt
 from dplcli.files import exists, resolved
 from dplcli.ir import Value
 from dplcli.ir.model import RULE_KEY
@@ -31,9 +31,16 @@ from dplcli.passes.rewrite import (
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
+from dplcli.pipeline.restating import restated
 from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
 from dplcli.pipeline.taking_back import Attempt, Undoable, is_left_out, keep_what_holds
-from dplcli.pipeline.writing import StepVerifier, WriteJob, check_output, write_text
+from dplcli.pipeline.writing import (
+    StepVerifier,
+    WriteJob,
+    check_output,
+    load_editable,
+    write_text,
+)
 from dplcli.settings import RuleSettings
 from dplcli.verify.runnable import KernelAnswers, KernelQuestion
 
@@ -77,18 +84,18 @@ def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
         UsageError: It is another file of the run, holds something else, or has no folder.
     """
     if any(other is not None and resolved(path) == resolved(other) for other in others):
-        raise UsageError(f"--plan {path}: is another file of this command")
+        raise UsageError(f"{opt('plan')} {path}: is another file of this command")
     if not path.name or path.is_dir():
-        raise UsageError(f"--plan {str(path)!r}: is not a file")
+        raise UsageError(f"{opt('plan')} {str(path)!r}: is not a file")
     if not path.parent.is_dir():
-        raise UsageError(f"--plan {path}: there is no folder {str(path.parent)!r}")
+        raise UsageError(f"{opt('plan')} {path}: there is no folder {str(path.parent)!r}")
     if not exists(path.is_file):
         return
     from dplcli.catalog.plan import PLAN_SCHEMA  # noqa: PLC0415  # pydantic
 
     with path.open("rb") as file:
         if PLAN_SCHEMA.encode() not in file.read(_PROBE):
-            raise UsageError(f"--plan {path}: exists and is no plan, so it is kept")
+            raise UsageError(f"{opt('plan')} {path}: exists and is no plan, so it is kept")
 
 
 def named_catalogs(plan: Plan, *, allow_code: bool) -> list[str]:
@@ -106,15 +113,15 @@ def named_catalogs(plan: Plan, *, allow_code: bool) -> list[str]:
             raise CatalogError(
                 f"{plan.label}: the catalogue {name!r} is Python code, which a plan does not run "
                 "by itself",
-                hint="pass --allow-code if you trust it, or name it with --patterns",
+                hint=f"pass {opt('allow_code')} if you trust it, or name it with {opt('patterns')}",
             )
         path = str(folder / name) if is_path else name
         try:
             if is_path or not is_code:
                 find_catalog(path)
         except CatalogError as error:
-            hint = f"{error.hint}; --patterns names another" if error.hint else None
-            raise CatalogError(f"{plan.label}: {error.message}", hint=hint) from error
+            hint = f"{error.advice}; {opt('patterns')} names another" if error.hint else None
+            raise CatalogError(f"{plan.label}: {error.wording}", hint=hint) from error
         names.append(path)
     return names
 
@@ -240,11 +247,11 @@ def _parse(option: str, text: str, names: Sequence[str], model: Model) -> Restri
     if rule and rule not in names:
         hint = did_you_mean_rule(rule, names)
         raise UsageError(f"{option} {text!r}: there is no rule {rule!r}", hint=hint)
-    if node and option == "--only":
+    if node and option == opt("only"):
         try:
             find_nodes(model, node)
         except UsageError as error:
-            raise UsageError(f"{option} {text!r}: {error.message}", hint=error.hint) from error
+            raise UsageError(f"{option} {text!r}: {error.wording}", hint=error.advice) from error
     return Restriction(rule, node)
 
 
@@ -277,11 +284,23 @@ def rewrite(
         DplError: The model or a catalogue cannot be used, the output cannot be written, or no
             verdict on the result can be reached.
     """
-    job = _RewriteJob(model_path, settings)
+    job = _RewriteJob(model_path, settings.but(shape=settings.fed))
+    job.is_resized = bool(settings.resized)
+    with restated(model_path, settings.resized, settings.rename) as (job.reference, said):
+        if said is not None:
+            sizes = {**said.trial, **job.verification.sizes}
+            job.verification = replace(job.verification, sizes=sizes)
+        return _rewritten(job, settings, () if said is None else said.notes, trace)
+
+
+def _rewritten(
+    job: _RewriteJob, settings: RewriteSettings, said: Sequence[str], trace: Trace | None
+) -> RewriteOutcome:
+    """Do what :func:`rewrite` does, with a model of which some things were *said* anew."""
     job.open_with(settings, opset=settings.opset, plan=settings.plan)
     only, skip = (
         parse_restrictions(option, texts, job.rules, job.model)
-        for option, texts in (("--only", settings.only), ("--skip", settings.skip))
+        for option, texts in ((opt("only"), settings.only), (opt("skip"), settings.skip))
     )
 
     def make(left: Left) -> Attempt[RewriteOutcome]:
@@ -294,7 +313,7 @@ def rewrite(
             done,
             untried=frozenset(r.qualified_name for r in job.rules if not observer.may_try(r)),
             is_stopped=observer.is_over,
-            notes=(*model.notes, *losses(model), *observer.notes()),
+            notes=(*said, *model.notes, *losses(model), *observer.notes()),
         )
         return Attempt(model, outcome, _steps(outcome))
 
@@ -304,11 +323,11 @@ def rewrite(
         return job.written(attempt)
 
     outcome = keep_what_holds(job, make, finish)
-    if settings.hints and not settings.is_restricted:
+    if settings.hints and job.rules and not settings.is_restricted:
         done = Rewriting({**outcome.counts}, outcome.rounds, outcome.refused, outcome.applications)
         before, after = outcome.nodes
-        said = hints_on_rewrite(model_path, job.load, job.rules, done, (after, before))
-        outcome = replace(outcome, hints=said.hints, refused=said.refused)
+        advice = hints_on_rewrite(job.reference, job.load, job.rules, done, (after, before))
+        outcome = replace(outcome, hints=advice.hints, refused=advice.refused)
     return outcome
 
 
@@ -331,7 +350,7 @@ def _write_plan(
     catalogs = [*catalogs_in(settings.patterns), *settings.target]
     names = tuple(_written(name, path.parent) for name in catalogs)
     plan = Plan(job.path.name, sha256_of(job.path), names, entries, settings.opset)
-    write_text(path, write_plan(plan, path.name), "--plan")
+    write_text(path, write_plan(plan, path.name), opt("plan"))
 
 
 def _steps(outcome: RewriteOutcome) -> list[Undoable]:
@@ -372,7 +391,7 @@ def apply_plan(
         f"its sha256 is {digest[:12]}…, not {plan.sha256[:12]}…"
     )
     if other and not settings.force:
-        raise UsageError(other, hint="pass --force to apply it all the same")
+        raise UsageError(other, hint=f"pass {opt('force')} to apply it all the same")
     names = {rule.qualified_name for rule in job.rules}
     for entry in plan.entries:
         if entry.rule not in names:
@@ -404,9 +423,14 @@ def apply_plan(
 
 
 class _RewriteJob(WriteJob):
-    """What rewriting by rules and by a plan have in common."""
+    """What rewriting by rules and by a plan have in common.
+
+    Attributes:
+        is_resized: Whether inputs have other sizes than the file states.
+    """
 
     moves_only = False
+    is_resized = False
 
     def __init__(self, path: Path, settings: RewriteSettings | ApplySettings) -> None:
         super().__init__(path, settings)
@@ -420,6 +444,29 @@ class _RewriteJob(WriteJob):
     def takes_back(self) -> bool:
         """Not where the turn that breaks the model is sought."""
         return super().takes_back and not self.settings.verify_each
+
+    def load(self) -> Model:
+        """Read the model as this job edits it: what is said anew is a change."""
+        if self.reference == self.path:
+            return super().load()
+        model = load_editable(self.reference, self.opset, self.verification.request.sums)
+        model.graph.modified, model.path = True, self.path
+        model.notes = [n.replace(str(self.reference), str(self.path)) for n in model.notes]
+        model.note_refutations()
+        return model
+
+    def check(self, written: Path) -> Delivery:
+        """Ask onnx.checker and onnxruntime; sizes that they lack are fed, and not changed."""
+        try:
+            return super().check(written)
+        except VerificationError as error:
+            error.spell(lambda name, value: opt("size" if name == "shape" else name, value))
+            if not self.is_resized:
+                raise
+            fed = ", ".join(f"{name}={size}" for name, size in self.verification.sizes.items())
+            how = f" with {fed}" if fed else ""
+            what = f"{opt('shape')}: the model does not run like this{how}: {error.wording}"
+            raise VerificationError(what, hint=error.advice) from error
 
     def open_with(
         self,
@@ -445,7 +492,9 @@ class _RewriteJob(WriteJob):
         self.begin(will_run=settings.verify and not settings.dry_run)
         self.opset = opset
         self.model = self.load()
-        self.rules, files = load_rewrites(source, self.model)
+        is_alone = opset is not None or self.reference != self.path
+        has_rules = bool(source.patterns or source.target) or not is_alone
+        self.rules, files = load_rewrites(source, self.model) if has_rules else ([], set[Path]())
         if not settings.dry_run:
             self.protect(self.model, files)
         self.expected = parse_expectations(settings.expect, self.rules)

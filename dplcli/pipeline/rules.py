@@ -11,7 +11,14 @@ from dplcli.catalog.finding import check_distinct
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import POLICIES, with_policies
 from dplcli.dpl.text import check_roots, read_pattern
-from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageError, did_you_mean
+from dplcli.errors import (
+    CatalogError,
+    ModelError,
+    PatternSyntaxError,
+    UsageError,
+    did_you_mean,
+    opt,
+)
 from dplcli.files import exists
 from dplcli.onnx_io import load_model
 from dplcli.onnx_io.scratch import functions_from_text
@@ -43,7 +50,7 @@ def _read_functions(path: Path) -> Sequence[RewriteRule]:
     except (OSError, UnicodeDecodeError) as error:
         raise CatalogError(f"{path.name}: cannot be read: {error}") from error
     except ModelError as error:
-        raise CatalogError(error.message, hint=error.hint) from error
+        raise CatalogError(error.wording, hint=error.advice) from error
     from dplcli.catalog.catalog import rules_of_functions  # noqa: PLC0415  # rarely needed
 
     return rules_of_functions(model.functions.values(), path.name)
@@ -107,12 +114,15 @@ def _read_sources(settings: RuleSettings, model: Model) -> Catalog:
     schemas = model.codec.schemas
     names = [*with_rules_of_texts(settings.patterns, schemas), *settings.target]
     if not names:
-        raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
+        raise UsageError(
+            "no catalogue is named",
+            hint=f"pass {opt('patterns', 'FILE')} or {opt('target', 'NAME')}",
+        )
     for target in settings.target:
         if not is_shipped_target(target):
             shipped = shipped_targets()
             hint = did_you_mean(target, shipped) or f"there are: {', '.join(shipped)}"
-            raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
+            raise CatalogError(f"{opt('target')} {target}: no such catalogue", hint=hint)
     return read_compiled(names, schemas, allow_code=settings.allow_code, readers=READERS)
 
 
@@ -158,10 +168,10 @@ def rule_of_text(text: str, name: str, schemas: SchemaLibrary) -> PatternRule:
     except PatternSyntaxError as error:
         where = f"{error.line}:{error.column + 1}"
         raise PatternSyntaxError(
-            f"the pattern {text!r}, {where}: {error.message}",
+            f"the pattern {text!r}, {where}: {error.wording}",
             line=error.line,
             column=error.column,
-            hint=error.hint,
+            hint=error.advice,
         ) from error
     return PatternRule(target=TEXT_TARGET, name=name, pattern=pattern, unused=unused)
 
@@ -203,6 +213,6 @@ def assuming(model: Model, sums: Sums) -> Model:
         for each in (name, *parts):
             if isinstance(each, str) and each not in dims:
                 hint = f"there are: {', '.join(sorted(dims)) or 'none'}"
-                raise UsageError(f"--shape: no input has a dimension {each!r}", hint=hint)
+                raise UsageError(f"{opt('shape')}: no input has a dimension {each!r}", hint=hint)
     assume(model, sums)
     return model

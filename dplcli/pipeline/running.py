@@ -7,7 +7,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import UsageError, VerificationError, opt
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import BenchOutcome, BenchSide, RunOutcome
 from dplcli.pipeline.verifying import check_of, compare, prepare
@@ -41,7 +41,7 @@ def run_model(path: Path, chosen: RunSettings) -> RunOutcome:
 
     settings, output = check_of(chosen), chosen.output
     say = chosen.progress or (lambda _phrase: None)
-    for option, place in (("--output", output), ("--save-inputs", settings.request.save)):
+    for option, place in ((opt("output"), output), (opt("save_inputs"), settings.request.save)):
         check_saving(option, place, path, settings.request.given)
     prepare(settings)
     check_external_data(load_model(path))
@@ -49,8 +49,8 @@ def run_model(path: Path, chosen: RunSettings) -> RunOutcome:
     try:
         reference = fed_reference(path, read_model(path), settings, say)
     except VerificationError as error:
-        message = error.message.replace("the original model", path.name)
-        raise VerificationError(message, hint=error.hint) from error
+        message = error.wording.replace("the original model", path.name)
+        raise VerificationError(message, hint=error.advice) from error
     case, fed = next(iter(reference.stimulus.cases.items()))
     (level,) = settings.judged_levels
     say("running")
@@ -120,7 +120,7 @@ def bench(first: Path, second: Path | None, chosen: BenchSettings) -> BenchOutco
         raise UsageError(f"--{what} {number}: must be at least {least}")
     other = first if second is None else second
     request = settings.request
-    check_saving("--save-inputs", request.save, first, other, request.given)
+    check_saving(opt("save_inputs"), request.save, first, other, request.given)
     prepare(settings)
     for path in (first, other):
         check_external_data(load_model(path))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.compiled import read_compiled
 from dplcli.catalog.python import FUNCTION, find_function
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, opt
 from dplcli.files import resolved
 from dplcli.onnx_io import check_external_data, load_model, to_proto
 from dplcli.outcomes import AccuracyOutcome
@@ -113,16 +113,16 @@ def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
         return None
     if not allow_code:
         raise UsageError(
-            f"--inputs {inputs}: is code, which is executed",
-            hint="pass --allow-code if you trust it",
+            f"{opt('inputs')} {inputs}: is code, which is executed",
+            hint=f"pass {opt('allow_code')} if you trust it",
         )
     module = Path(reference["module"])
     is_file = module.suffix == ".py"
     if is_file and not module.is_file():
-        raise UsageError(f"--inputs {inputs}: there is no file {str(module)!r}")
+        raise UsageError(f"{opt('inputs')} {inputs}: there is no file {str(module)!r}")
     folder = module.parent if is_file else Path.cwd()
     name = module.stem if is_file else reference["module"]
-    return find_function(f"{name}:{reference['function']}", folder, "--inputs")
+    return find_function(f"{name}:{reference['function']}", folder, opt("inputs"))
 
 
 # Comparing two models.
@@ -132,7 +132,7 @@ def verify(
     original: Path,
     candidate: Path,
     *,
-    settings: Check | None = None,
+    check: Check | None = None,
     progress: Progress | None = None,
 ) -> VerificationResult:
     """Compare two models in onnxruntime.
@@ -140,24 +140,24 @@ def verify(
     Raises:
         DplError: A file is no model, or no verdict can be reached.
     """
-    prepare(settings)
+    prepare(check)
     for path in (original, candidate):
         check_external_data(load_model(path))
-    return compare(original, candidate, settings, progress, prove=True)
+    return compare(original, candidate, check, progress, prove=True)
 
 
-def prepare(settings: Check | None) -> None:
+def prepare(check: Check | None) -> None:
     """Start the process that will run the models, while dpl does something else."""
     from dplcli.verify.run import warm_up  # noqa: PLC0415  # only where models run
 
-    if settings is None or settings.execution.isolated:
+    if check is None or check.execution.isolated:
         warm_up()
 
 
 def compare(
     original: Path,
     candidate: Path,
-    settings: Check | None,
+    check: Check | None,
     progress: Progress | None,
     *,
     prove: bool = False,
@@ -168,9 +168,7 @@ def compare(
     """
     from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
-    return verify_equivalence(
-        original, candidate, settings or Check(), prove=prove, progress=progress
-    )
+    return verify_equivalence(original, candidate, check or Check(), prove=prove, progress=progress)
 
 
 def prove(original: Path, candidate: Path) -> tuple[str, str]:
@@ -187,19 +185,19 @@ def prove(original: Path, candidate: Path) -> tuple[str, str]:
         return "", str(error)
 
 
-def judge_again(results: Path, *, settings: Check | None = None) -> VerificationResult:
+def judge_again(results: Path, *, check: Check | None = None) -> VerificationResult:
     """Judge saved results with other tolerances; no model is run.
 
     Args:
         results: What a verification saved (`Check.save_results`).
-        settings: Its tolerances are used, nothing else of it.
+        check: Its tolerances are used, nothing else of it.
 
     Raises:
         UsageError: The file holds no saved results, or a tolerance is for an unknown output.
     """
     from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
 
-    return load_evidence(results).judge(settings or Check())
+    return load_evidence(results).judge(check or Check())
 
 
 def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> AccuracyOutcome:
@@ -210,14 +208,14 @@ def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> Accur
     """
     from dplcli.verify.accuracy import measure_accuracy  # noqa: PLC0415  # onnxruntime
 
-    settings = check_of(chosen)
-    prepare(settings)
+    check = check_of(chosen)
+    prepare(check)
     for path in (original, candidate):
         check_external_data(load_model(path))
     measured = measure_accuracy(
         original,
         candidate,
-        settings,
+        check,
         layers=chosen.layers,
         spelled_out=_spelled_out(candidate) if chosen.layers else None,
         say=chosen.progress or (lambda _phrase: None),
@@ -269,22 +267,20 @@ class Subject:
         parts = (self.candidate, self.original, self.judged, self.against)
         return " against ".join(names.get(path, path.name) for path in parts if path is not None)
 
-    def compare(self, settings: Check, say: Progress) -> VerificationResult:
+    def compare(self, check: Check, say: Progress) -> VerificationResult:
         """Return the verdict."""
         if self.judged is not None:
-            return judge_again(self.judged, settings=settings)
+            return judge_again(self.judged, check=check)
         if self.candidate is None:
             raise UsageError("dpl verify needs a model")
         if self.against is not None:
             from dplcli.verify import evidence  # noqa: PLC0415  # onnxruntime
 
-            prepare(settings)
+            prepare(check)
             check_external_data(load_model(self.candidate))
             saved = evidence.load_evidence(self.against)
-            return evidence.verify_against(saved, self.candidate, settings, progress=say)
-        return verify(
-            self.original or self.candidate, self.candidate, settings=settings, progress=say
-        )
+            return evidence.verify_against(saved, self.candidate, check, progress=say)
+        return verify(self.original or self.candidate, self.candidate, check=check, progress=say)
 
 
 _JUDGING = {"judged", "against", "rtol", "atol", "tolerance", "max_memory", "allow_code"}
@@ -295,47 +291,52 @@ _RUNNING = {*_JUDGING, "level", "custom_ops", *EngineSettings.options, *KernelSe
 
 
 def choose_subject(
-    models: tuple[Path | None, Path | None], chosen: ComparingSettings, settings: Check
+    models: tuple[Path | None, Path | None], chosen: ComparingSettings, check: Check
 ) -> Subject:
     """Decide what is compared, from arguments and options.
 
     Args:
         models: ORIGINAL and CANDIDATE, as far as given.
         chosen: The options.
-        settings: What they say about the comparison.
+        check: What they say about the comparison.
 
     Raises:
         UsageError: Arguments and options do not go together.
     """
     original, candidate = models
     if chosen.judged is not None and chosen.against is not None:
-        raise UsageError("--from and --against contradict each other", hint="pass one of them")
+        raise UsageError(
+            f"{opt('judged')} and {opt('against')} contradict each other", hint="pass one of them"
+        )
     if chosen.judged is not None:
         if chosen.beyond(_JUDGING) or models != (None, None):
             raise UsageError(
-                "--from judges what was saved: no model is run",
-                hint="only --rtol, --atol, --tolerance and where to report go with it",
+                f"{opt('judged')} judges what was saved: no model is run",
+                hint=f"only {opt('rtol')}, {opt('atol')}, {opt('tolerance')} and where to "
+                "report go with it",
             )
         return Subject(None, None, judged=chosen.judged)
     if chosen.against is not None:
         if original is None or candidate is not None:
-            raise UsageError("--against takes one model: dpl verify MODEL --against RESULTS")
+            raise UsageError(
+                f"{opt('against')} takes one model: dpl verify MODEL --against RESULTS"
+            )
         if chosen.beyond(_RUNNING):
             raise UsageError(
-                "--against feeds what was saved, and does not run the original",
-                hint="only levels, tolerances, --custom-ops, where the model runs and where to "
-                "report go with it",
+                f"{opt('against')} feeds what was saved, and does not run the original",
+                hint=f"only levels, tolerances, {opt('custom_ops')}, where the model runs and "
+                "where to report go with it",
             )
         return Subject(None, original, against=chosen.against)
-    if original is not None and candidate is None and settings.save_results is not None:
+    if original is not None and candidate is None and check.save_results is not None:
         candidate = original
     if original is None or candidate is None:
         raise UsageError(
             "dpl verify needs ORIGINAL and CANDIDATE",
-            hint="or saved results: --from RESULTS, MODEL --against RESULTS",
+            hint=f"or saved results: {opt('judged', 'RESULTS')}, MODEL {opt('against', 'RESULTS')}",
         )
-    request = settings.request
-    _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
+    request = check.request
+    _check_results_path(check.save_results, (original, candidate, request.given, request.save))
     return Subject(original, candidate)
 
 
@@ -345,9 +346,11 @@ def _check_results_path(save_results: Path | None, others: tuple[Path | None, ..
         return
     folder = save_results.parent
     if save_results.is_dir() or not folder.is_dir():
-        raise UsageError(f"--save-results {save_results}: is not a file in a folder that exists")
+        raise UsageError(
+            f"{opt('save_results')} {save_results}: is not a file in a folder that exists"
+        )
     if any(path is not None and resolved(save_results) == resolved(path) for path in others):
-        raise UsageError(f"--save-results {save_results}: is another file of this command")
+        raise UsageError(f"{opt('save_results')} {save_results}: is another file of this command")
 
 
 # Running one model.

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dplcli import onnx_io
-from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_you_mean
+from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_you_mean, opt
 from dplcli.files import encoded, resolved, write_file
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_model, load_model, staged
@@ -58,8 +58,8 @@ class WriteJob:
         for kind in settings.strip:
             if kind not in kinds:
                 hint = did_you_mean(kind, kinds) or f"there are: {', '.join(kinds)}"
-                raise UsageError(f"--strip: there is no {kind!r} to leave out", hint=hint)
-        self.path = path
+                raise UsageError(f"{opt('strip')}: there is no {kind!r} to leave out", hint=hint)
+        self.path = self.reference = path
         self.output = output = settings.output or default_output(path, settings.result)
         self.failed = (
             output.with_name(f"{output.stem}.failed.onnx") if settings.keep_failed else None
@@ -137,7 +137,7 @@ class WriteJob:
     def check(self, written: Path) -> Delivery:
         """Ask onnx.checker and onnxruntime about a result."""
         delivery = check_result(
-            self.path, written, self.verification, self.say, prove=self.moves_only
+            self.reference, written, self.verification, self.say, prove=self.moves_only
         )
         unproved = delivery.verification.unproved if delivery.verification else ""
         return doubted(delivery, "not proved by structure, judged by numbers alone", unproved)
@@ -253,9 +253,9 @@ def check_result(
     try:
         return Delivery(verification=compare(original, candidate, verification, say, prove=prove))
     except VerificationError as error:
-        without = "pass --no-verify to write the result unverified"
-        hint = f"{error.hint}; or {without}" if error.hint else without
-        raise VerificationError(error.message, hint=hint) from error
+        without = f"pass {opt('verify')} to write the result unverified"
+        hint = f"{error.advice}; or {without}" if error.advice else without
+        raise VerificationError(error.wording, hint=hint) from error
 
 
 def default_output(model_path: Path, what: str) -> Path:
@@ -273,7 +273,8 @@ def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
     onnx_io.check_destination(output)
     if output.exists() and model_path.exists() and output.samefile(model_path) and not in_place:
         raise UsageError(
-            f"{output}: the output is the input", hint="pass --in-place to replace the model"
+            f"{output}: the output is the input",
+            hint=f"pass {opt('in_place')} to replace the model",
         )
 
 

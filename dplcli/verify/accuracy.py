@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dplcli.errors import VerificationError
+from dplcli.errors import VerificationError, opt
 from dplcli.keys import keys
 from dplcli.verify.compare import Retyped, in_types
 from dplcli.verify.inputs import check_saving, fed_reference
@@ -226,7 +226,7 @@ class Sums:
 def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what is asked
     original: Path,
     candidate: Path,
-    settings: Check,
+    check: Check,
     *,
     layers: bool = False,
     spelled_out: bytes | None = None,
@@ -237,7 +237,7 @@ def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what 
     Args:
         original: The model that is approximated.
         candidate: The model that approximates it.
-        settings: Inputs, level and what runs the candidate.
+        check: Inputs, level and what runs the candidate.
         layers: Whether to measure the values inside, too.
         spelled_out: The candidate with operators on floats between steps, to look inside; None if
             it is so as it is.
@@ -247,8 +247,8 @@ def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what 
         ModelLoadError: A file holds no model.
         VerificationError: A model does not run, or both have no output or not the inputs in common.
     """
-    check_saving("--save-inputs", settings.request.save, original, settings.request.given)
-    check_setup(settings.custom_ops, settings.execution)
+    check_saving(opt("save_inputs"), check.request.save, original, check.request.given)
+    check_setup(check.custom_ops, check.execution)
     protos = read_model(original), read_model(candidate)
     graphs = protos[0].graph, protos[1].graph
     for difference in input_differences(*graphs, converts=True):
@@ -260,12 +260,12 @@ def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what 
     if not common:
         raise VerificationError(f"{original.name} and {candidate.name} have no output in common")
     retyped = Retyped.of(*graphs)
-    request = replace(settings.request, exact_in=retyped.inputs)
-    reference = fed_reference(original, protos[0], replace(settings, request=request), say)
-    (level,) = settings.judged_levels
+    request = replace(check.request, exact_in=retyped.inputs)
+    reference = fed_reference(original, protos[0], replace(check, request=request), say)
+    (level,) = check.judged_levels
     pair = _Pair(
         reference,
-        ModelSource(candidate, libraries=settings.custom_ops, execution=settings.execution),
+        ModelSource(candidate, libraries=check.custom_ops, execution=check.execution),
         retyped.inputs,
         level,
     )
@@ -305,7 +305,7 @@ def measure_accuracy(  # noqa: PLR0913  # two models, how to run them, and what 
                 notes.append(f"{each.op_type} {each.name!r} cannot be left as it was: {error}")
     return Measured(
         fed=tuple(reference.stimulus.cases.values()),
-        is_made_up=settings.request.given is None and settings.request.function is None,
+        is_made_up=check.request.given is None and check.request.function is None,
         outputs=outputs,
         layers=inside,
         tried=tuple(tried),

@@ -33,7 +33,7 @@ import onnx
 from onnx import TensorProto
 
 from dplcli.analysis.extract import Wiring, cut, subgraphs
-from dplcli.errors import VerificationError
+from dplcli.errors import VerificationError, opt
 from dplcli.files import cache_folder, place_in, write_file
 from dplcli.ir.operators import MATRIX_SLOT, may_be_random
 from dplcli.onnx_io.convert import all_nodes, decode_type, load_data
@@ -534,7 +534,8 @@ def plan_blocks(
     if free is not None and largest.copies + largest.values > free:  # weights may stay on disk
         raise VerificationError(
             f"there is not enough memory: {str(plan)[0].lower()}{str(plan)[1:-1]}",
-            hint="free some; or feed less: --shape batch=1; or leave the check out: --no-verify",
+            hint=f"free some; or feed less: {opt('shape', 'batch=1')}; "
+            f"or leave the check out: {opt('verify')}",
         )
     return plan, cuts
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dplcli.errors import UsageError, did_you_mean
+from dplcli.errors import UsageError, did_you_mean, opt
 from dplcli.ir.types import Exempt, summands_stated
 
 # What somebody asks of the inputs: values from elsewhere, ranges, shapes.
@@ -36,8 +36,8 @@ def sizes_and_shapes(
         elif isinstance(size, str):
             if not (parts := summands_stated(size)):
                 raise UsageError(
-                    f"--shape {name}={size}: not a size, nor a sum of sizes",
-                    hint="write --shape total=past+sequence",
+                    f"{opt('shape')} {name}={size}: not a size, nor a sum of sizes",
+                    hint=f"write {opt('shape', 'total=past+sequence')}",
                 )
             sums[name] = parts
         else:
@@ -49,7 +49,7 @@ def sizes_and_shapes(
         if not ready:
             name = min(left)
             raise UsageError(
-                f"--shape {name}={shape[name]}: {name!r} is a part of itself",
+                f"{opt('shape')} {name}={shape[name]}: {name!r} is a part of itself",
                 hint="say what a dimension is in terms of others",
             )
         ordered |= {name: sums[name] for name in ready}
@@ -65,8 +65,8 @@ def assumed_sums(shape: Mapping[str, int | Sequence[int] | str]) -> Sums:
     sizes, shapes, sums = sizes_and_shapes(shape)
     for name in (*sizes, *shapes):
         raise UsageError(
-            f"--shape {name}: nothing is run here, so no size is chosen",
-            hint="say what a dimension always is: --shape total=past+sequence",
+            f"{opt('shape')} {name}: nothing is run here, so no size is chosen",
+            hint=f"say what a dimension always is: {opt('shape', 'total=past+sequence')}",
         )
     return sums
 
@@ -110,7 +110,7 @@ class InputRequest:
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise UsageError(
                     f"the range of {name!r} holds no number: {low:g} to {high:g}",
-                    hint="write the smaller number first: --range ids=0:1000",
+                    hint=f"write the smaller number first: {opt('range', 'ids=0:1000')}",
                 )
         for name, shape in self.shapes.items():
             if any(dim < 0 for dim in shape):
@@ -121,7 +121,9 @@ class InputRequest:
 
 def _check_place(path: Path) -> None:
     if path.suffix != ".npz":
-        raise UsageError(f"{path}: inputs are saved as .npz", hint="write --save-inputs inputs.npz")
+        raise UsageError(
+            f"{path}: inputs are saved as .npz", hint=f"write {opt('save_inputs', 'inputs.npz')}"
+        )
     if path.is_dir():
         raise UsageError(f"{path}: is a folder")
     if not path.parent.is_dir():
@@ -241,14 +243,14 @@ class Kernels:
             self.require.isascii() and self.require.isdigit() and int(self.require)
         ):
             raise UsageError(
-                f"--require {self.require}: is no number of partitions",
+                f"{opt('require')} {self.require}: is no number of partitions",
                 hint="write all, any, or a number from 1 on",
             )
 
 
 def _read_option(key: str, text: str) -> str:
     """Return the value of a session option as onnxruntime reads it."""
-    where = f"--session-option {key}={text}"
+    where = f"{opt('session_option')} {key}={text}"
     if "." in key:
         return text
     if key in _SWITCHES:

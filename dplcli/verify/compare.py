@@ -499,7 +499,7 @@ class Judge:
     """How to compare outputs: the tolerances, and at which levels the two models ran.
 
     Attributes:
-        settings: Tolerances that somebody chose.
+        check: Tolerances that somebody chose.
         facts: What the original says about its outputs.
         case: Number of the inputs (`VerificationResult.cases`).
         level: Optimisation level at which the candidate ran.
@@ -510,7 +510,7 @@ class Judge:
         is_brief: Whether figures are left out where floats agree.
     """
 
-    settings: Check
+    check: Check
     facts: Facts
     case: int
     level: str = REFERENCE_LEVEL
@@ -555,15 +555,15 @@ class Judge:
     def _tolerance(self, name: str, leaf: Leaf) -> Tolerance:
         if self.is_exact:
             return Tolerance(0.0, 0.0, "none: the same graph gives the same bits")
-        override = self.settings.tolerances.get(name, _NO_OVERRIDE)
+        override = self.check.tolerances.get(name, _NO_OVERRIDE)
         if leaf.dtype not in FLOATS:
             return _tolerance_of_steps(leaf, override, stepped=name in self.facts.stepped)
         return derive_tolerance(
             leaf.dtype,
             leaf.data,
             coarsest=self.facts.coarsest,
-            rtol=self.settings.rtol if override.rtol is None else override.rtol,
-            atol=self.settings.atol if override.atol is None else override.atol,
+            rtol=self.check.rtol if override.rtol is None else override.rtol,
+            atol=self.check.atol if override.atol is None else override.atol,
             depth=self.facts.depths.get(name),
             roundings=self.roundings,
         )
@@ -578,25 +578,25 @@ class Judge:
             reason = f"{where}its {what[0]} is {what[1]}, not {what[2]}"
             return replace(_beyond_help(blank, reason), mismatches=expected.data.size)
         if expected.dtype in FLOATS:
-            if self.settings.of_rule is not None:  # a number for none, or for an overflow
+            if self.check.of_rule is not None:  # a number for none, or for an overflow
                 is_free = np.isnan(expected.data) | (
                     np.isinf(expected.data) & np.isfinite(actual.data)
                 )
                 actual = replace(actual, data=np.where(is_free, expected.data, actual.data))
             comparison = _compare_floats(blank, expected, actual, is_brief=self.is_brief)
         elif expected.data.dtype.kind in "iub":
-            flips = name in self.facts.stepped and name not in self.settings.tolerances
+            flips = name in self.facts.stepped and name not in self.check.tolerances
             flips = flips and not self.is_exact
             comparison = _compare_integers(
                 blank,
                 expected.data,
                 actual.data,
                 flips=flips,
-                most=1.0 if self.settings.of_rule is not None else _FLIPPED,
+                most=1.0 if self.check.of_rule is not None else _FLIPPED,
             )
         else:
             comparison = _compare_exactly(blank, expected, actual)
-        given, limit = self.settings, self.limits.get(name)
+        given, limit = self.check, self.limits.get(name)
         is_chosen = name in given.tolerances or (given.rtol, given.atol) != (None, None)
         if not comparison.ok and limit is not None and not is_chosen:
             comparison = _within_limit(comparison, blank, limit, expected, actual)

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, opt
 from dplcli.files import is_text, resolved, text_path
 from dplcli.ir.types import TensorType
 from dplcli.verify.check import CPU, Execution
@@ -207,7 +207,7 @@ def _created(source: ModelSource, level: str) -> ort.InferenceSession:
         raise _onnxruntime_error(error) from error
     if provider not in session.get_providers():
         raise UsageError(
-            f"--provider {provider}: onnxruntime has it, but cannot start it here",
+            f"{opt('provider')} {provider}: onnxruntime has it, but cannot start it here",
             hint="the device, its driver, or a library that the provider needs is missing",
         )
     return session
@@ -273,7 +273,7 @@ def check_provider_and_libraries(libraries: Sequence[Path], execution: Execution
         except _ERRORS as error:
             said = one_line(str(error))
             raise UsageError(
-                f"--custom-ops {library}: onnxruntime does not load it: {said}",
+                f"{opt('custom_ops')} {library}: onnxruntime does not load it: {said}",
                 hint="see dpl kernels plan, and --session-option dpl.plan=FILE"
                 if said.startswith("dpl: ")  # our own library, as dpl kernels build makes it
                 else "it must be a shared library that exports RegisterCustomOps",
@@ -297,7 +297,7 @@ def _check_provider(provider: str) -> None:
     available = providers()
     if provider not in available:
         raise UsageError(
-            f"--provider {provider}: this onnxruntime ({ort.__version__}) does not have it",
+            f"{opt('provider')} {provider}: this onnxruntime ({ort.__version__}) does not have it",
             hint=f"it has {', '.join(available)}",
         )
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from google.protobuf.message import EncodeError
 from onnx import ModelProto
 
-from dplcli.errors import VerificationError
+from dplcli.errors import VerificationError, opt
 from dplcli.files import temporary_folder
 from dplcli.verify import compare, inputs, run
 from dplcli.verify.accuracy import Sums
@@ -100,7 +100,7 @@ _SHARED_LIBRARIES = "the original does not run without the custom operators, so 
 def verify_equivalence(
     original: Path,
     candidate: Path,
-    settings: Check = DEFAULT_CHECK,
+    check: Check = DEFAULT_CHECK,
     *,
     prove: bool = False,
     progress: Progress | None = None,
@@ -113,7 +113,7 @@ def verify_equivalence(
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
-        settings: Seeds, levels, tolerances, sizes.
+        check: Seeds, levels, tolerances, sizes.
         prove: Whether to try first to prove that the candidate is the original, up to functions.
             That decides, where onnxruntime runs nothing but the two files on the CPU.
         progress: Called with a short phrase before each step that may take long.
@@ -125,32 +125,32 @@ def verify_equivalence(
         UsageError: A size was given for a dimension that the original does not have, or a
             library of custom operators cannot be loaded.
     """
-    run.check_setup(settings.custom_ops, settings.execution)
-    request = settings.request
-    inputs.check_saving("--save-inputs", request.save, original, candidate, request.given)
+    run.check_setup(check.custom_ops, check.execution)
+    request = check.request
+    inputs.check_saving(opt("save_inputs"), request.save, original, candidate, request.given)
     ours, theirs = read_model(original), read_model(candidate)
-    compare.check_names(settings.tolerances, [output.name for output in ours.graph.output])
+    compare.check_names(check.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph, converts=True):
         return VerificationResult(
             equivalent=False,
-            seeds=settings.first_seeds,
-            levels=settings.judged_levels,
+            seeds=check.first_seeds,
+            levels=check.judged_levels,
             reasons=tuple(differences),
         )
     retyped = Retyped.of(ours.graph, theirs.graph)
-    settings = replace(settings, request=replace(request, exact_in=retyped.inputs))
+    check = replace(check, request=replace(request, exact_in=retyped.inputs))
     nodes = (len(ours.graph.node), len(theirs.graph.node))
     is_quantised = compare.is_quantised(theirs) and not compare.is_quantised(ours)
-    refusal = _refusal(((original, ours), (candidate, theirs)), settings)
+    refusal = _refusal(((original, ours), (candidate, theirs)), check)
     lost = lost_defaults(ours, theirs)
-    is_scarce = settings.max_memory is not None or is_large(ours, theirs)
+    is_scarce = check.max_memory is not None or is_large(ours, theirs)
     del theirs
     say = progress or (lambda _: None)
     blank = VerificationResult(
         equivalent=True,
-        seeds=settings.first_seeds,
+        seeds=check.first_seeds,
         levels=(),
-        min_power=settings.min_power,
+        min_power=check.min_power,
         doubts=tuple(
             f"input {name!r}, which has a default that a caller may replace, is gone"
             for name in lost
@@ -164,23 +164,23 @@ def verify_equivalence(
             blank = replace(blank, proof=prove_same(original, candidate))
         except UnprovedError as error:
             blank = replace(blank, unproved=str(error))
-    decides = settings.execution.is_plain and not settings.custom_ops
+    decides = check.execution.is_plain and not check.custom_ops
     is_proved = decides and blank.proof is not None
-    flow = Dataflow(ours, infers=not is_proved or settings.mutants > 0)
+    flow = Dataflow(ours, infers=not is_proved or check.mutants > 0)
     cuts: tuple[BlockCuts, BlockCuts] | None = None
     try:
         if is_scarce and refusal is None:
-            memory, cuts = _plan((original, candidate), flow, settings, say)
+            memory, cuts = _plan((original, candidate), flow, check, say)
             blank = replace(blank, memory=memory)
     except VerificationError as error:
         refusal = error
     try:
         if refusal is not None:
             raise refusal
-        check = _Check(
+        work = _Check(
             original,
             flow,
-            settings,
+            check,
             say=say,
             nodes=nodes,
             is_proved=is_proved,
@@ -191,38 +191,36 @@ def verify_equivalence(
         if is_proved:
             return replace(blank, warnings=(f"it was not run: {error.message}",))
         is_stopped = isinstance(error, StoppedError)
-        is_refused = refusal is None and not is_stopped and settings.of_rule is None
-        if is_refused and (without := _without_refused(original, candidate, settings, blank)):
+        is_refused = refusal is None and not is_stopped and check.of_rule is None
+        if is_refused and (without := _without_refused(original, candidate, check, blank)):
             return without
-        message = f"no verdict: {error.message}" if is_stopped else error.message
-        raise VerificationError(message, hint=error.hint) from error
-    result = check.run(candidate, blank)
+        message = f"no verdict: {error.wording}" if is_stopped else error.wording
+        raise VerificationError(message, hint=error.advice) from error
+    result = work.run(candidate, blank)
     forget(*cuts or ())
     return result
 
 
-def _refusal(
-    models: Iterable[tuple[Path, ModelProto]], settings: Check
-) -> VerificationError | None:
+def _refusal(models: Iterable[tuple[Path, ModelProto]], check: Check) -> VerificationError | None:
     """Return why models are not run, if they stand for too many nodes; a proof needs no run."""
     try:
         for path, model in models:
-            check_expansion(path, model, settings.execution)
+            check_expansion(path, model, check.execution)
     except VerificationError as error:
         return error
     return None
 
 
 def _plan(
-    models: tuple[Path, Path], flow: Dataflow, settings: Check, say: Progress
+    models: tuple[Path, Path], flow: Dataflow, check: Check, say: Progress
 ) -> tuple[MemoryPlan, tuple[BlockCuts, BlockCuts] | None]:
     """Decide whether two large models run in blocks; say what a run needs before the first one."""
     ports = input_ports(flow.model.graph)
     plan, cuts = plan_blocks(
         (ModelSource(models[0]), ModelSource(models[1])),
         [port.name for port in ports],
-        values_of(flow, next(inputs.size_plans(ports, settings.sizes, ()), inputs.NO_SIZES)),
-        settings.max_memory,
+        values_of(flow, next(inputs.size_plans(ports, check.sizes, ()), inputs.NO_SIZES)),
+        check.max_memory,
         say,
     )
     say(str(plan))
@@ -230,11 +228,11 @@ def _plan(
 
 
 def _without_refused(
-    original: Path, candidate: Path, settings: Check, known: VerificationResult
+    original: Path, candidate: Path, check: Check, known: VerificationResult
 ) -> VerificationResult | None:
     """Compare two models without the nodes that onnxruntime refuses; None if there are none."""
     try:
-        runnable = without_refused(original, candidate, settings.execution)
+        runnable = without_refused(original, candidate, check.execution)
     except RunError:
         return None
     if runnable is None:
@@ -246,7 +244,7 @@ def _without_refused(
         try:
             for path, model in zip(paths, runnable.models, strict=True):
                 path.write_bytes(model.SerializeToString())
-            result = verify_equivalence(*paths, settings)
+            result = verify_equivalence(*paths, check)
         except (ValueError, EncodeError, VerificationError):  # too large for one file, say
             return None
     return replace(
@@ -264,7 +262,7 @@ class _Check:
     Args:
         original: The model that is right by definition.
         flow: What it holds.
-        settings: Seeds, levels, tolerances, sizes.
+        check: Seeds, levels, tolerances, sizes.
         say: Called with a short phrase before each step that may take long.
         nodes: How many nodes the original and the candidate have.
         is_proved: Whether the candidate is the original, whatever the numbers say.
@@ -276,7 +274,7 @@ class _Check:
         self,
         original: Path,
         flow: Dataflow,
-        settings: Check,
+        check: Check,
         *,
         say: Progress,
         nodes: tuple[int, int],
@@ -295,40 +293,40 @@ class _Check:
         self._slowest = 0.0
         self._limits: Mapping[str, Limit] | None = None
         self._unjudged = ""
-        levels = settings.judged_levels
-        if is_proved and settings.levels is None and settings.save_results is None:
+        levels = check.judged_levels
+        if is_proved and check.levels is None and check.save_results is None:
             levels = (REFERENCE_LEVEL,)
         self._levels = levels
-        is_exact = is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
+        is_exact = is_proved and levels == (REFERENCE_LEVEL,) and not check.mutants
         # what is exact needs no tolerance
         facts = compare.Facts() if is_exact else compare.facts_of(flow)
         facts = replace(facts, coarsest=compare.coarsest_of([facts.coarsest, *retyped.types]))
-        if settings.whole is not None:
-            facts = replace(facts, **vars(settings.whole))
+        if check.whole is not None:
+            facts = replace(facts, **vars(check.whole))
         open_as = partial(
             inputs.open_reference,
             original,
             flow,
             facts,
             create=lambda source: self._session(source, "original", REFERENCE_LEVEL),
-            resize=not self._is_proved or settings.mutants > 0,
+            resize=not self._is_proved or check.mutants > 0,
             blocks=self._cuts[0],
             say=say,
         )
         refused: list[str] = []
         try:
-            reference = open_as(settings)
+            reference = open_as(check)
         except VerificationError as error:
             if isinstance(error, StoppedError) or not holds_bfloat16(flow.model):
                 raise
-            settings = replace(settings, execution=replace(settings.execution, widens=True))
-            reference = open_as(settings)
+            check = replace(check, execution=replace(check.execution, widens=True))
+            reference = open_as(check)
             why = error.message.rpartition("original model: ")[2]
             refused = [f"what onnxruntime does not run in bfloat16 was computed in float32: {why}"]
-        self._settings = settings
+        self._check = check
         self._reference = reference
         self._is_same_graph = False
-        self._judge = Judge(settings, facts, settings.first_seeds[0])
+        self._judge = Judge(check, facts, check.first_seeds[0])
         draws = random_warnings(flow)
         self._is_compared = not draws
         if draws:
@@ -337,7 +335,7 @@ class _Check:
         if reference.source.libraries:
             self._warnings.append(_SHARED_LIBRARIES)
         self._power_warnings = []
-        if is_proved and not settings.mutants:
+        if is_proved and not check.mutants:
             return  # numbers that say little take nothing from a proof
         self._power_warnings = value_warnings([*reference.outputs.values()], reference.blind)
 
@@ -348,11 +346,11 @@ class _Check:
             candidate: The file.
             known: What is known without running it.
         """
-        settings, reference, stimulus = self._settings, self._reference, self._reference.stimulus
+        check, reference, stimulus = self._check, self._reference, self._reference.stimulus
         self._is_same_graph = known.proof is not None
-        if settings.request.save is not None:
-            inputs.save_inputs(settings.request.save, stimulus)
-        source = inputs.candidate_source(candidate, settings, self._cuts[1])
+        if check.request.save is not None:
+            inputs.save_inputs(check.request.save, stimulus)
+        source = inputs.candidate_source(candidate, check, self._cuts[1])
         levels = self._levels
         runs, failures = run.run_levels(
             levels, lambda level: self._run(source, level), at_once=self._at_once(source)
@@ -365,7 +363,8 @@ class _Check:
         if len(shared) == len(levels) and not self._is_proved:
             raise VerificationError(
                 f"no verdict: neither model runs: {'; '.join(shared.values())}",
-                hint="onnxruntime's optimiser is at fault: name another level (--level disable)",
+                hint="onnxruntime's optimiser is at fault: "
+                f"name another level ({opt('level', 'disable')})",
             )
         self._warnings += [
             f"neither model runs, {run.at_level(level)}, so nothing is compared there"
@@ -375,18 +374,18 @@ class _Check:
         reasons += [why for level, why in failures.items() if level not in shared]
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
-        if regions is not None and not (regions.differing or settings.chooses_tolerance):
+        if regions is not None and not (regions.differing or check.chooses_tolerance):
             same = {o.name for o in outputs if o.level == REFERENCE_LEVEL and not o.max_abs}
             outputs = [
                 self._excused(output, regions, is_same=output.name in same) for output in outputs
             ]
         apart = None if reasons else self._apart(source, outputs, regions)
-        kernels = settings.execution.kernels
+        kernels = check.execution.kernels
         is_bf16 = kernels is not None and kernels.math == "bf16"
-        if apart is not None and not self._settings.chooses_tolerance:
+        if apart is not None and not self._check.chooses_tolerance:
             outputs = [
                 self._in_bf16(output, runs, apart)
-                if is_bf16 or settings.execution.widens
+                if is_bf16 or check.execution.widens
                 else self._excused(output, regions, apart)
                 for output in outputs
             ]
@@ -394,7 +393,7 @@ class _Check:
         are_ok = all(output.ok for output in outputs)
         is_seen = self._is_proved or (apart is not None and apart.excuse)
         doubts = () if reasons or is_seen else self._doubts(outputs, regions)
-        if self._settings.execution.widens and self._ran() and not (reasons or is_seen):
+        if self._check.execution.widens and self._ran() and not (reasons or is_seen):
             doubts = (*doubts, _UNJUDGED)
         result = replace(
             known,
@@ -422,7 +421,7 @@ class _Check:
 
     def _with_kernels(self, result: VerificationResult) -> VerificationResult:
         """Add where partitions ran; a candidate of which too few ran is refused."""
-        kernels = self._settings.execution.kernels
+        kernels = self._check.execution.kernels
         if kernels is None or not self._records:
             return result
         reports = [
@@ -444,9 +443,9 @@ class _Check:
         """
         failed = [output for output in outputs if not output.ok]
         is_known = self._is_proved or (
-            self._is_same_graph and bool(failed) and self._settings.execution.kernels is not None
+            self._is_same_graph and bool(failed) and self._check.execution.kernels is not None
         )
-        if is_known or (self._settings.chooses_tolerance and not failed):
+        if is_known or (self._check.chooses_tolerance and not failed):
             return None
         stimulus = self._reference.stimulus
         others = [case for case in stimulus.cases if case not in stimulus.seeds]
@@ -482,7 +481,7 @@ class _Check:
         """
         failed = [output for output in outputs if not output.ok]
         cases = compare.failed_cases(failed)[:_MOST_JUDGED]
-        if self._settings.execution.widens:  # what is said in bfloat16 passes with errors of 5 %
+        if self._check.execution.widens:  # what is said in bfloat16 passes with errors of 5 %
             cases = cases or [*self._reference.stimulus.cases][:2]
         is_hopeless = any(output.figures.needed_rtol is None for output in failed)
         is_right = self._is_same_graph or (regions is not None and not regions.differing)
@@ -516,7 +515,7 @@ class _Check:
         reference, doubts = self._reference, list[str]()
         names = dict.fromkeys(output.name for output in outputs)
         doubts += blindness(reference.blind, names, reference.feeds)
-        if self._settings.chooses_tolerance:
+        if self._check.chooses_tolerance:
             return tuple(doubts)
         if self._unjudged:
             doubts.append(
@@ -539,7 +538,7 @@ class _Check:
         candidate in another way. There an output may be as far off as it is unsteady: a few times
         as far as the optimiser, or its own last bits, move the original's.
         """
-        is_plain = self._settings.execution.is_plain and not self._settings.custom_ops
+        is_plain = self._check.execution.is_plain and not self._check.custom_ops
         excuse = "" if apart is None else apart.excuse
         if regions is not None and is_plain and regions.judged:
             why, moved = "rounding, amplified by the model", _share_of_moved(output)
@@ -638,7 +637,7 @@ class _Check:
     def original_at(self, level: str) -> Runs | None:
         """Return what the original gives at *level*; None, with a warning, if it does not run."""
         if level not in self._at_levels:
-            execution = replace(self._settings.execution, kernels=None)
+            execution = replace(self._check.execution, kernels=None)
             source = replace(self._reference.source, execution=execution)
             try:
                 runs = self._run_cases(self._session(source, "original", level))
@@ -667,7 +666,7 @@ class _Check:
 
     def _power(self, candidate: ModelSource) -> Power | None:
         """Return how many mutants of *candidate* the check notices, if that was asked for."""
-        count = self._settings.mutants
+        count = self._check.mutants
         if not count:
             return None
         self._say(f"trying {count} mutants")
@@ -688,16 +687,16 @@ class _Check:
             said = list(self._warnings)
             regions = self._regions(mutant, comparisons)
             self._warnings = said  # not of the mutant
-            if regions is not None and not (regions.differing or self._settings.chooses_tolerance):
+            if regions is not None and not (regions.differing or self._check.chooses_tolerance):
                 comparisons = [self._excused(output, regions) for output in comparisons]
             is_same = regions is None or not (regions.differing or regions.unseen)
             return not is_same or not all(output.ok for output in comparisons)
 
-        return measure_power(candidate, count, self._settings.first_seeds[0], is_caught)
+        return measure_power(candidate, count, self._check.first_seeds[0], is_caught)
 
     def _save(self, candidates: Mapping[str, Runs], result: VerificationResult) -> None:
         """Write what was run to a file, with all that judging it again may need."""
-        if self._settings.save_results is None:
+        if self._check.save_results is None:
             return
         from dplcli.verify.engines import RUNTIME_VERSION  # noqa: PLC0415  # loads onnxruntime
 
@@ -715,7 +714,7 @@ class _Check:
                 (each.level, each.name): each.excuse for each in result.outputs if each.excuse
             },
         )
-        save_evidence(self._settings.save_results, evidence)
+        save_evidence(self._check.save_results, evidence)
 
 
 def _share_of_moved(output: OutputComparison) -> float:

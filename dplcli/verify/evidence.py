@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, opt
 from dplcli.verify.check import REFERENCE_LEVEL, Check
 from dplcli.verify.compare import Depth, Facts, Judge, Limit, check_names, excused, judge_level
 from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source, write_arrays
@@ -68,24 +68,22 @@ class Evidence:
         """Return how far outputs move with the original's own last bits."""
         return self.measured
 
-    def judge(self, settings: Check) -> VerificationResult:
-        """Return the verdict with the tolerances of *settings*, which decide alone if chosen.
+    def judge(self, check: Check) -> VerificationResult:
+        """Return the verdict with the tolerances of *check*, which decide alone if chosen.
 
         Raises:
             UsageError: A tolerance is for an output that the models do not have.
         """
         first = _first(self)
-        check_names(settings.tolerances, first)
+        check_names(check.tolerances, first)
         reference = self.originals[REFERENCE_LEVEL]
         outputs = [
             comparison
             for level, runs in self.candidates.items()
-            for comparison in judge_level(
-                Judge(settings, self.facts, 0, level), reference, runs, self
-            )
+            for comparison in judge_level(Judge(check, self.facts, 0, level), reference, runs, self)
         ]
         result = self.result
-        if settings.chooses_tolerance:
+        if check.chooses_tolerance:
             doubts = blindness(result.blind_outputs, first, self.feeds)
             result = replace(result, regions=None, doubts=doubts)
         else:
@@ -140,7 +138,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
         "candidates": packed_runs(evidence.candidates, arrays),
     }
     arrays[RECORD] = np.array(json.dumps(record))
-    write_arrays("--save-results", path, arrays.items())
+    write_arrays(opt("save_results"), path, arrays.items())
 
 
 def load_evidence(path: Path) -> Evidence:
@@ -287,24 +285,24 @@ def _unpacked_feed(packed: Any, arrays: Mapping[str, Array]) -> Feed:  # noqa: A
 
 
 def verify_against(
-    evidence: Evidence, candidate: Path, settings: Check, *, progress: Callable[[str], None]
+    evidence: Evidence, candidate: Path, check: Check, *, progress: Callable[[str], None]
 ) -> VerificationResult:
     """Compare what *candidate* computes with what the original of *evidence* gave.
 
     Args:
         evidence: What was fed, and what came out.
         candidate: The model in question.
-        settings: Levels, tolerances, custom operators and execution are used.
+        check: Levels, tolerances, custom operators and execution are used.
         progress: Called with a short phrase before each step that may take long.
 
     Raises:
         ModelLoadError: The file is missing or holds no model.
         UsageError: A tolerance is for an unknown output, or a library cannot be loaded.
     """
-    check_setup(settings.custom_ops, settings.execution)
+    check_setup(check.custom_ops, check.execution)
     # Name the inputs and outputs that only the results or only the candidate have.
     model = read_model(candidate)
-    check_expansion(candidate, model, settings.execution)
+    check_expansion(candidate, model, check.execution)
     graph = model.graph
     fed = next(iter(evidence.feeds.values()), {})
     gave = _first(evidence)
@@ -314,17 +312,17 @@ def verify_against(
     ]
     runs: dict[str, Runs] = {}
     if not reasons:
-        source = candidate_source(candidate, settings)
+        source = candidate_source(candidate, check)
 
         def run(level: str) -> Runs:
             progress(f"running the candidate, {at_level(level)}")
             return run_cases(Runner(source, level), evidence.feeds, tuple(evidence.result.cases))
 
-        runs, failures = run_levels(settings.judged_levels, run)
+        runs, failures = run_levels(check.judged_levels, run)
         reasons = [*failures.values()]
     result = replace(
         evidence.result,
-        levels=settings.judged_levels,
+        levels=check.judged_levels,
         proof=None,
         unproved="",
         regions=None,
@@ -332,7 +330,7 @@ def verify_against(
         reasons=tuple(reasons),
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )
-    return replace(evidence, candidates=runs, result=result, excuses={}).judge(settings)
+    return replace(evidence, candidates=runs, result=result, excuses={}).judge(check)
 
 
 def _differences(what: str, saved: Mapping[str, object], names: Sequence[str]) -> list[str]:

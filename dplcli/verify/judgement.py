@@ -222,7 +222,7 @@ class Judgement:
         self._models, self._experiment, self._judge = models, experiment, judge
         self.records: dict[str, Record] = defaultdict(Record)
         self.exact = 0
-        self._is_of_rule = judge.settings.of_rule is not None
+        self._is_of_rule = judge.check.of_rule is not None
         self._known_differences: dict[Place, list[_Difference]] = {}
 
     def failure(

@@ -94,19 +94,19 @@ def returned(ours: Wiring, theirs: Wiring) -> dict[str, Pair]:
 # What flows through a model: inputs that it accepts, and the values inside it.
 
 
-def feed(path: Path, settings: Check) -> Reference:
+def feed(path: Path, check: Check) -> Reference:
     """Find inputs that the model at *path* runs on, as the verification does.
 
     Args:
         path: The model.
-        settings: Seeds and sizes.
+        check: Seeds and sizes.
 
     Raises:
         VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
     """
     flow = Dataflow(read_model(path))
     facts = replace(facts_of(flow), depths=value_depths(flow))
-    return open_reference(path, flow, facts, settings)
+    return open_reference(path, flow, facts, check)
 
 
 def capture(source: ModelSource, names: Iterable[str], feeds: Mapping[str, Feed]) -> Outputs:
@@ -544,12 +544,12 @@ class DivergenceSearch:
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
-        settings: How they are compared.
+        check: How they are compared.
         seed: Number of the case to use; None for the first seed.
     """
 
     def __init__(
-        self, original: Path, candidate: Path, settings: Check, seed: int | None = None
+        self, original: Path, candidate: Path, check: Check, seed: int | None = None
     ) -> None:
         """Find inputs, and read both models.
 
@@ -557,12 +557,12 @@ class DivergenceSearch:
             VerificationError: The original does not run, or there are no inputs for it.
             UsageError: A model's weights cannot be read.
         """
-        self.seed = settings.first_seeds[0] if seed is None else seed
-        self.fed = feed(original, settings)
-        self.candidate = candidate_source(candidate, settings)
+        self.seed = check.first_seeds[0] if seed is None else seed
+        self.fed = feed(original, check)
+        self.candidate = candidate_source(candidate, check)
         self.specimen = Specimen(self.fed, self.seed)
         self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
-        self.judge = Judge(settings, self.fed.facts, self.seed)
+        self.judge = Judge(check, self.fed.facts, self.seed)
 
     @property
     def whole(self) -> Whole:

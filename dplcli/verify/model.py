@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
-from dplcli.errors import DplError, VerificationError
+from dplcli.errors import DplError, VerificationError, opt
 from dplcli.files import path_of
 from dplcli.ir import operators
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, called_function
@@ -240,7 +240,7 @@ def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) ->
         f"{path}: its functions stand for {nodes_of(expansion.total)} in the place of "
         f"{expansion.stated:,}; "
         "onnxruntime would expand them all before it runs",
-        hint="let it try for as long as you like to wait: --timeout 600",
+        hint=f"let it try for as long as you like to wait: {opt('timeout', '600')}",
     )
 
 

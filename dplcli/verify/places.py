@@ -180,15 +180,15 @@ class _Places(CutModels):
     def __init__(
         self, reference: Reference, candidate: ModelSource, judge: Judge, cases: Sequence[int]
     ) -> None:
-        of_rule = judge.settings.of_rule is not None
+        of_rule = judge.check.of_rule is not None
         inputs = reference.feeds[cases[0]]
         super().__init__(reference.source, candidate, inputs, is_whole=of_rule)
-        assume(self.models[0], judge.settings.request.sums)
+        assume(self.models[0], judge.check.request.sums)
         self.feeds = {case: {**self.defaults, **reference.feeds[case]} for case in cases}
         self._given = len(self.feeds)
         self._sized: set[object] = set()  # the forms of places that were fed with other sizes
         self._judge = judge
-        for name, ends in judge.settings.request.ranges.items() if of_rule else ():
+        for name, ends in judge.check.request.ranges.items() if of_rule else ():
             for ranges in self.ranges:
                 ranges.limit(name, Interval(*ends))
         self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
@@ -232,7 +232,7 @@ class _Places(CutModels):
         seen = [pair for pair in self.changed() if pair not in failed]
         unseen = dict(self._unseen(seen))
         noted = {pair: note for pair in seen if (note := self.records[pair.candidate].note)}
-        if self._judge.settings.strict:
+        if self._judge.check.strict:
             objections |= noted
             noted = {}
         doubtful = {**objections, **doubts, **unseen}
@@ -744,7 +744,7 @@ class _Places(CutModels):
                 for ranges, each in zip(self.ranges, (name, other), strict=True):
                     ranges.limit(each, Interval(-spec.axis, spec.axis - 1.0))
         drawn = general_draws(seen.feeds, specs, count)
-        if self._judge.settings.of_rule is not None:
+        if self._judge.check.of_rule is not None:
             drawn += odd_draws(seen.feeds, specs)
         return specs, [Feeding(_DRAWN, fed, {}, is_drawn=True) for fed in drawn]
 
@@ -945,7 +945,7 @@ class _Places(CutModels):
         if not is_same(given, finite) or _has_other_zeros(expected, given):
             self._note_odd(place, feeding)
             odd = _oddly(expected, given, oddities)
-            if odd and self._judge.settings.of_rule and not self._is_of_kernels(place, feeding):
+            if odd and self._judge.check.of_rule and not self._is_of_kernels(place, feeding):
                 record.odd |= odd
         record.is_moved |= not is_same(expected, finite)
         record.is_excused = (
@@ -960,7 +960,7 @@ class _Places(CutModels):
                 self.experiment.coverage[place.pair.candidate].revoke(feeding.feeds)
             record.seen.add(expected)
             return None
-        of_rule = self._judge.settings.of_rule
+        of_rule = self._judge.check.of_rule
         covered = self.experiment.coverage[place.pair.candidate]
         if of_rule is not None and any(fed is feeding.feeds for fed in covered.undefined):
             covered.revoke(feeding.feeds)

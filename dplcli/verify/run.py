@@ -24,7 +24,7 @@ from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from dplcli.errors import DplError, UsageError, VerificationError
+from dplcli.errors import DplError, UsageError, VerificationError, opt
 from dplcli.files import resolved
 from dplcli.verify.check import CPU, REFERENCE_LEVEL, TIMEOUT, Execution, Kernels
 from dplcli.verify.values import (
@@ -312,7 +312,9 @@ class Worker:
         except TimeoutError:
             self.kill()
             raise StoppedError(
-                f"did not finish within {timeout:g} s", doing, hint="give it more: --timeout 7200"
+                f"did not finish within {timeout:g} s",
+                doing,
+                hint=f"give it more: {opt('timeout', '7200')}",
             ) from None
         except ClosedError:
             how, hint = self._cause_of_death()
@@ -491,7 +493,7 @@ end_workers = _POOL.clear
 # A model that can be run: in a process of its own, or in ours. onnxruntime is loaded when used.
 
 
-_MORE_MEMORY = "give it more: --memory-limit"
+_MORE_MEMORY = f"give it more: {opt('memory_limit')}"
 
 Kind = Literal["onnxruntime", "evaluator"]
 
@@ -685,7 +687,7 @@ def run_cases(
             outputs[case] = runner.run(feeds[case])
         except StoppedError as error:
             doing = f"{error.doing}, seed {case}"
-            raise StoppedError(error.how, doing, hint=error.hint) from error
+            raise StoppedError(error.how, doing, hint=error.advice) from error
     return outputs
 
 
@@ -836,10 +838,12 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
     """
     for library in libraries:
         if not library.is_file():
-            raise UsageError(f"--custom-ops {library}: there is no such file")
+            raise UsageError(f"{opt('custom_ops')} {library}: there is no such file")
     kernels = execution.kernels
     if kernels is not None and (libraries or execution.provider != CPU):
-        raise UsageError("--with cannot be had together with --custom-ops or --provider")
+        raise UsageError(
+            f"{opt('kernels')} cannot be had together with {opt('custom_ops')} or {opt('provider')}"
+        )
     if not libraries and execution.provider == CPU and kernels is None:
         return
     header = {
@@ -853,8 +857,8 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
     try:
         _asked(header, f"loading {what}", execution.timeout, isolated=execution.isolated)
     except StoppedError as error:
-        asked = "--with" if kernels is not None else "--custom-ops"
-        raise UsageError(f"{asked}: {error.message}") from error
+        asked = opt("kernels") if kernels is not None else opt("custom_ops")
+        raise UsageError(f"{asked}: {error.wording}") from error
 
 
 def plan_kernels(
@@ -882,8 +886,8 @@ def plan_kernels(
     except StoppedError as error:
         raise UsageError(f"{library} {error.how} while it was asked what it runs") from error
     except UsageError as error:
-        message = error.message.replace(header["path"], str(path))
-        raise UsageError(message, hint=error.hint) from error
+        message = error.wording.replace(header["path"], str(path))
+        raise UsageError(message, hint=error.advice) from error
     return answer["text"], _partition_runs(answer["partitions"])
 
 
@@ -1024,7 +1028,7 @@ def serve(at: socket.socket) -> None:
             kind = "memory" if isinstance(error, ShortageError) else "run"
             answer = {"error": kind, "message": str(error)}
         except DplError as error:
-            answer = {"error": "usage", "message": error.message, "hint": error.hint}
+            answer = {"error": "usage", "message": error.wording, "hint": error.advice}
         send(at, answer, given)
         del arrays, given
 

@@ -12,6 +12,7 @@ from dplcli.errors import DplError, UsageError
 
 FILES = ["a.onnx", "a.data", "b/c.onnx", "b/d/e.onnx", "b/d/[x]/f.onnx", ".hidden/g.onnx"]
 FILES += ["b/env/pyvenv.cfg", "b/env/lib/h.onnx"]  # a virtual environment
+FILES += ["venv/lib/h.onnx", "b/conda/conda-meta/history", "b/conda/lib/h.onnx"]  # and others
 
 
 @pytest.fixture

@@ -194,7 +194,16 @@ def test_a_limit_of_one_model_is_its_own(
         (PLAIN.replace("{}", "{repeat: true}"), "unknown option 'repeat'", "a step of its own"),
         (PLAIN.replace("partition", "partitoin"), "unknown key 'partitoin'", "'partition'"),
         (PLAIN.replace("{}", "{merge: 3}"), "merge: expected true or false", ""),
-        (PLAIN.replace("{}", "{mutants: many}"), "dpl.yaml:4:5: ", ""),
+        (
+            PLAIN.replace("{}", "{mutants: many}"),
+            "dpl.yaml:4:17: mutants: expected a whole number, not 'many'",
+            "",
+        ),
+        (PLAIN.replace("{}", "{seed: [1, true]}"), "4:17: seed: expected texts or numbers", ""),
+        (PLAIN.replace("{}", "{shape: n}"), "4:17: shape 'n': not a size", "write shape: batch=4"),
+        (PLAIN.replace("{}", "{max-memory: -1}"), "max-memory: expected at least 0, not -1", ""),
+        (PLAIN.replace("{}", "{math: fp8}"), "4:5: math: there is no 'fp8'", "fp32, bf16"),
+        (PLAIN.replace("{}", "{prune: true}"), "4:5: prune is about the regions that merge", ""),
         (PLAIN.replace("{}", "{output: there.onnx}"), "unknown option 'output'", ""),
         (PLAIN.replace("verify: false", "verify: {sed: 1}"), "unknown option 'sed'", "'seed'"),
         (PLAIN.replace("targets: [dnnl]\n", ""), "partition: no rules are named", "targets"),
@@ -220,6 +229,25 @@ def test_a_mistake_in_the_file_is_pointed_at(  # noqa: PLR0913, PLR0917  # the f
     assert message in answer.err
     assert hint in answer.err
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("step", "verify", "expected"),
+    [
+        ("{shape: batch=4, rename: x=image}", "{seed: 0}", ["image", 4]),
+        ("{patterns: prepare}", "{seed: 0, shape: batch=4}", ["x", "batch"]),
+    ],
+)
+def test_a_step_changes_sizes_and_the_check_feeds_them(
+    dpl: Dpl, project: Write, step: str, verify: str, expected: list[object]
+) -> None:
+    """What is said of the check changes no model."""
+    project(f"models: [models/resnet18_bn.onnx]\nsteps:\n  - rewrite: {step}\nverify: {verify}\n")
+
+    assert dpl("build").code == 0
+    port = onnx.load(Path("built/resnet18_bn.onnx")).graph.input[0]
+    dim = port.type.tensor_type.shape.dim[0]
+    assert [port.name, dim.dim_param or dim.dim_value] == expected
 
 
 def test_without_a_file_the_hint_says_how_to_get_one(dpl: Dpl, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import onnx
 import pytest
 
 from tests.cli.support import Dpl
@@ -13,6 +14,8 @@ patterns:
 rewrites:
   - {name: second, pattern: Relu(Relu(x)), replacement: Relu(x)}
 """
+NAMED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2] x) => (float[2] out) { [relu_1] hidden = Relu (x) [] out = Neg (hidden) }"""
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,14 @@ rewrites:
         ("explain m.onnx -p absent.yaml --rule f", []),
         ("explain m.onnx --rule f", []),
         ("doct", ["plain,doctor"]),
+        ("inspect n.onnx --node re", ["plain,relu_1"]),
+        ("explain n.onnx -p own.yaml --node hi", ["plain,hidden"]),
+        ("extract n.onnx --from x --to hidden,ou", ["plain,hidden,out"]),
+        ("learn n.onnx --nodes re", ["plain,relu_1"]),
+        ("rewrite n.onnx -p own.yaml --only second@ou", ["plain,second@out"]),
+        ("inspect --node re", []),
+        ("inspect absent.onnx --node re", []),
+        ("inspect own.yaml --node re", []),
     ],
 )
 def test_values_are_offered(
@@ -43,6 +54,7 @@ def test_values_are_offered(
 ) -> None:
     """Catalogues, targets and rules by name; nothing, and no message, where nothing fits."""
     (folder / "own.yaml").write_text(OWN, encoding="utf-8")
+    onnx.save(onnx.parser.parse_model(NAMED), folder / "n.onnx")
     monkeypatch.setenv("_DPL_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", f"dpl {typed}")
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))

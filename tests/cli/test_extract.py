@@ -158,6 +158,16 @@ def test_a_value_without_a_known_type_is_no_end(dpl: Dpl, folder: Path) -> None:
     answer = dpl("extract", "m.onnx", "--from", "t")
     assert answer.code == 2
     assert answer.message == "'t': its type is not stated and does not follow"
+    assert answer.hint == (
+        "nothing says what z.What makes: cut before it, at 'x', or state the type of 't' in the "
+        "model's value_info, with onnx.helper.make_tensor_value_info"
+    )
+    after = body.replace("Relu (t)", "Relu (n)").replace("y =", "n = Neg (t) y =")
+    onnx.save(onnx.parser.parse_model(text + after), folder / "m.onnx")
+    for options in (("--from", "n"), ("--to", "n")):
+        later = dpl("extract", "m.onnx", *options)
+        assert later.message == "'n': its type is not stated and does not follow"
+        assert later.hint == answer.hint
     onnx.save(onnx.parser.parse_model(f"{text} <float[2] t> {body}"), folder / "m.onnx")
     assert dpl("extract", "m.onnx", "--from", "t").code == 0
 

@@ -55,7 +55,7 @@ def test_every_command_has_help(dpl: Dpl, name: str) -> None:
 
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith(f"Usage: dpl {name} ")
-    assert len(answer.out.splitlines()) <= 68
+    assert len(answer.out.splitlines()) <= 62
     command = command_named(name)
     options = [each for each in command.params if isinstance(each, click.Option)]
     for option in options:
@@ -84,6 +84,43 @@ def test_every_option_is_explained(command: click.Command) -> None:
 def headings(text: str) -> list[str]:
     """Return the headings of a help text."""
     return [line[:-1] for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+
+
+@pytest.mark.parametrize("name", ["learn", "verify"])
+def test_the_help_of_what_is_asked_first_fits_a_screen(
+    dpl: Dpl, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Of 45 lines and 100 columns."""
+    monkeypatch.setenv("COLUMNS", "100")
+    assert len(dpl(name, "--help").out.splitlines()) <= 45
+
+
+@pytest.mark.parametrize("flag", ["--help", "--help-all"])
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"patterns", "kernels"}))
+def test_a_command_begins_with_what_is_its_own(dpl: Dpl, name: str, flag: str) -> None:
+    """What is printed and how many models are done comes later; --help only names the latter."""
+    out = dpl(name, flag).out
+    found = headings(out)
+    shared = [title for title in found if title in {"What is printed", "Many models", "Options"}]
+    own = name not in {"doctor", "schema"}
+
+    assert (found[1 if found[0].startswith("Usage") else 0] not in shared) is own
+    assert ("Many models" in found) is (flag == "--help-all" and "--jobs" in out)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [*([name] for name in COMMANDS)]
+    + [["patterns", name] for name in ("list", "show", "check", "test", "contract", "schema")]
+    + [["kernels", "plan"], ["kernels", "build"]],
+    ids=" ".join,
+)
+def test_the_short_flag_is_help_everywhere(dpl: Dpl, words: list[str]) -> None:
+    """And an option that does nothing is not offered."""
+    answer = dpl(*words, "-h")
+
+    assert (answer.code, answer.out) == (0, dpl(*words, "--help").out)
+    assert "No effect" not in answer.out
 
 
 def test_options_stand_in_named_groups(dpl: Dpl) -> None:

@@ -277,7 +277,10 @@ def test_nodes_as_json(dpl: Dpl, save: Save) -> None:
         *(
             (
                 ("a.onnx", "--nodes", "a", *option),
-                (f"{option[0]} goes with --before and --after only", ""),
+                (
+                    f"{option[0]} goes only with --before and --after",
+                    "rules are learned from nodes of one model, or from two models",
+                ),
             )
             for option in (("--no-verify",), ("--unproved",), ("--budget", "7"))
         ),

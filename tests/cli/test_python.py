@@ -440,6 +440,32 @@ def test_errors_name_keywords() -> None:
     assert caught.value.hint == "dpl inspect --nodes lists the names"
 
 
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"prune": True}, "prune=True is about the regions that merge=True makes"),
+        ({"kernels": "mkl"}, "kernels: there is no 'mkl'"),
+        ({"math": "bf16"}, "math is about the library of kernels='dnnl'; pass both"),
+        ({"kernels": "dnnl", "verify": False}, "kernels runs the result, and verify=False leaves"),
+        ({"max_memory": -1}, "max_memory: expected at least 0, not -1"),
+        ({"shape": {"n": "?"}}, "shape n=?: not a size, nor a sum of sizes"),
+    ],
+)
+def test_what_cannot_be_is_said_in_keywords(keywords: dict[str, Any], message: str) -> None:
+    """Whatever the command calls the option, and before any work is done."""
+    with pytest.raises(dpl.DplError, match=f"^{re.escape(message)}"):
+        dpl.partition(ROOT / "sample_models/residual_block.onnx", target="dnnl", **keywords)
+
+
+def test_a_text_that_looks_like_an_option_stays() -> None:
+    """Only what a message says on purpose is spelled; a name of somebody's is no option."""
+    with pytest.raises(dpl.DplError, match="no such rule") as caught:
+        dpl.explain(
+            ROOT / "sample_models/residual_block.onnx", patterns="fuse", rule="--max-memory"
+        )
+    assert caught.value.message == "rule --max-memory: there is no such rule"
+
+
 @pytest.mark.long
 def test_a_service_keeps_no_model_that_it_is_done_with(save: Save) -> None:
     """However often it calls, and without asking for garbage: Python's own collector finds it."""

@@ -155,11 +155,11 @@ def test_random_single_mistakes_are_noticed(name: str) -> None:
     assert len(missed) <= (1 - share) * others, [mutant.what for mutant in missed]
 
 
-def is_noticed(original: Path, mutant: Mutant, settings: pipeline.Check) -> bool:
+def is_noticed(original: Path, mutant: Mutant, check: pipeline.Check) -> bool:
     """Tell whether verification says no, and names an output."""
     path = Path("mutant.onnx")
     onnx.save(mutant.model, path)
-    result = pipeline.verify(original, path, settings=settings)
+    result = pipeline.verify(original, path, check=check)
     names = {value.name for value in mutant.model.graph.output}
     assert {item.name for item in result.outputs if not item.ok} <= names
     return not result.equivalent

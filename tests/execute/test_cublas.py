@@ -184,7 +184,7 @@ def test_a_wrong_descriptor_is_noticed(
     monkeypatch.setattr(Emulated, "read", read)
     original, path = partitioned(net(SQUARE), tmp_path, target="cublas")
     settings = Check(execution=Execution(isolated=False, kernels=kernels_for("cublas")))
-    result = verify(original, path, settings=settings)
+    result = verify(original, path, check=settings)
     assert result.verdict == ("different" if fault else "equivalent")
     assert result.kernels is not None
     assert result.kernels.ran == 1

@@ -55,7 +55,7 @@ ROOT = Path(__file__).parent.parent.parent
 def test_every_partition_runs_and_is_counted(tmp_path: Path) -> None:
     """The library names the primitive that it ran; each call ran once in each of four cases."""
     needs_onednn()
-    result = verify(*partitioned(net(), tmp_path), settings=asking())
+    result = verify(*partitioned(net(), tmp_path), check=asking())
     report = result.kernels
     assert result.verdict == "equivalent"
     assert report is not None
@@ -100,7 +100,7 @@ def test_a_wrong_plan_is_noticed(
     monkeypatch.setattr("dplcli.execute.planned.translate", wrong)
     settings = asking()
     here = replace(settings, execution=replace(settings.execution, isolated=False, timeout=None))
-    result = verify(*partitioned(net(), tmp_path), settings=here)
+    result = verify(*partitioned(net(), tmp_path), check=here)
     assert result.verdict == "different"
     assert result.kernels is not None
     assert result.kernels.ran == 2
@@ -117,7 +117,7 @@ def test_a_partition_is_judged_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
     original, result = partitioned(net(text), tmp_path)
     settings = asking()
     here = replace(settings, execution=replace(settings.execution, isolated=False, timeout=None))
-    found = verify(original, result, settings=here)
+    found = verify(original, result, check=here)
     assert found.verdict == "equivalent"
     assert any("by themselves" in (output.excuse or "") for output in found.outputs)
 
@@ -128,7 +128,7 @@ def test_a_partition_is_judged_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
         return plan
 
     monkeypatch.setattr("dplcli.execute.planned.translate", wrong)
-    found = verify(original, result, settings=here)
+    found = verify(original, result, check=here)
     assert found.verdict == "different"
     assert "by itself gives something else than its body" in found.reasons[0]
 
@@ -148,7 +148,7 @@ def test_what_fails_at_one_level_is_the_candidates_fault(
     monkeypatch.setattr(session, "open_session", failing)
     settings = asking()
     here = replace(settings, execution=replace(settings.execution, isolated=False, timeout=None))
-    found = verify(*partitioned(net(), tmp_path), settings=here)
+    found = verify(*partitioned(net(), tmp_path), check=here)
     assert found.verdict == "different"
     assert found.warnings == ()
     assert "(optimisation level all): a kernel failed" in found.reasons[0]
@@ -162,7 +162,7 @@ def test_other_inputs_and_outputs_than_tensors(tmp_path: Path) -> None:
         <float[4,3,3,3] w> {
         c = Conv <pads = [1,1,1,1]> (x, w) r = Relu (c)
         t = Identity (s) q = SequenceConstruct (r) }"""
-    found = verify(*partitioned(net(text), tmp_path), settings=asking())
+    found = verify(*partitioned(net(text), tmp_path), check=asking())
     assert found.verdict == "equivalent"
     assert found.kernels is not None
     assert found.kernels.ran == 1
@@ -180,7 +180,7 @@ def test_swapped_weights_are_noticed(tmp_path: Path) -> None:
     random = np.random.default_rng(1).standard_normal((4, 3, 3, 3)).astype(np.float32)
     if all(tensor.name != "u" for tensor in model.graph.initializer):
         model.graph.initializer.append(onnx.numpy_helper.from_array(random, "u"))
-    assert verify(original, written(model, result), settings=asking()).verdict == "different"
+    assert verify(original, written(model, result), check=asking()).verdict == "different"
 
 
 @pytest.mark.long
@@ -189,7 +189,7 @@ def test_shapes_may_change_from_run_to_run(tmp_path: Path) -> None:
     needs_onednn()
     original, result = partitioned(net(), tmp_path)
     for size in (1, 3, 2):
-        found = verify(original, result, settings=asking(sizes={"N": size}))
+        found = verify(original, result, check=asking(sizes={"N": size}))
         assert found.verdict == "equivalent"
     runner = opened(result, "all")
     for size in (1, 3, 1):
@@ -232,7 +232,7 @@ def test_a_region_goes_in_whole(tmp_path: Path) -> None:
     assert function == "region"
     every = Kernels("dnnl", "oneDNN", "dplcli.execute.session", "all")
     for size in (1, 3):
-        found = verify(original, result, settings=asking(every, sizes={"N": size}))
+        found = verify(original, result, check=asking(every, sizes={"N": size}))
         assert found.accepted
         assert found.kernels is not None
         (item,) = found.kernels.partitions
@@ -244,7 +244,7 @@ def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path) -> None
     """They share memory and are added in place, but not before their last reader; in each run."""
     needs_onednn()
     found = verify(
-        *partitioned(net(RESIDUALS), tmp_path, merge=True), settings=asking(seeds=(0, 1, 2))
+        *partitioned(net(RESIDUALS), tmp_path, merge=True), check=asking(seeds=(0, 1, 2))
     )
     assert found.verdict == "equivalent"
     assert not any(output.excuse for output in found.outputs)
@@ -257,7 +257,7 @@ def test_a_value_that_is_read_outside_is_made(tmp_path: Path) -> None:
     needs_onednn()
     found = verify(
         *partitioned(net(READ_OUTSIDE), tmp_path, patterns=["dnnl_ops"], merge=True),
-        settings=asking(),
+        check=asking(),
     )
     assert found.verdict == "equivalent"
     assert found.kernels is not None
@@ -313,7 +313,7 @@ def test_calls_inside_an_if_run(tmp_path: Path) -> None:
                 c = Conv <pads = [1,1,1,1]> (x, w) a = Relu (c) },
             else_branch = e () => (float[1,3,8,8] n) { n = Neg (x) }> }"""
     original, result = partitioned(net(text), tmp_path)
-    found = verify(original, result, settings=asking(seeds=(0, 1, 2, 3)))
+    found = verify(original, result, check=asking(seeds=(0, 1, 2, 3)))
     assert found.verdict in {"equivalent", "inconclusive"}
     assert found.kernels is not None
     (item,) = found.kernels.partitions
@@ -338,14 +338,14 @@ def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
         c = ConvTranspose <strides = [2,2], output_shape = [16,16]> (x, w) r = Relu (c)
         d = Conv <pads = [1,1,1,1]> (r, v) y = Relu (d) }"""
     original, result = partitioned(net(text), tmp_path)
-    some = verify(original, result, settings=asking())
+    some = verify(original, result, check=asking())
     assert some.verdict == "equivalent"
     assert some.kernels is not None
     assert [item.why for item in some.kernels.partitions if item.why] == [
         "a ConvTranspose of a stated shape"
     ]
     every = Kernels("dnnl", "oneDNN", "dplcli.execute.session", "all")
-    answer = verify(original, result, settings=asking(every))
+    answer = verify(original, result, check=asking(every))
     assert (answer.verdict, answer.accepted) == ("equivalent", False)
     assert answer.objections == ("1 of 2 partitions ran on oneDNN; --require all asks for 2",)
 

@@ -195,7 +195,7 @@ def test_a_net_is_verified(target: str, how: str, tmp_path: Path) -> None:
         p = MatMul (x, w) q = Add (p, b) r = Relu (q)
         t = Transpose <perm = [1, 0]> (v) s = MatMul (r, t) y = Add (d, s) }"""
     original, path = partitioned(net(text), tmp_path, target=target)
-    result = verify(original, path, settings=asking(target=target))
+    result = verify(original, path, check=asking(target=target))
     assert result.verdict == "equivalent"
     assert result.kernels is not None
     assert result.kernels.ran == 2

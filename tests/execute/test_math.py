@@ -37,13 +37,13 @@ DEEP = """g (float[N,32] x) => (float[N,32] y)
 def test_products_of_bfloat16_are_right(tmp_path: Path, text: str, *, merge: bool) -> None:
     """Outputs are outside their tolerance, and each partition gives what its body gives in bf16."""
     paths = partitioned(net(text), tmp_path, merge=merge)
-    found = verify(*paths, settings=_asking(ROUNDING))
+    found = verify(*paths, check=_asking(ROUNDING))
     assert found.verdict == "equivalent"
     excuses = [output.excuse for output in found.outputs]
     assert all(" from float32 (relative error), cosine 0.9999" in excuse for excuse in excuses)
     assert all(", top-1 agreement " in excuse for excuse in excuses)
     strict = _asking(ROUNDING, rtol=1e-9, atol=1e-9)  # what somebody chose decides alone
-    assert verify(*paths, settings=strict).verdict == "different"
+    assert verify(*paths, check=strict).verdict == "different"
 
 
 @pytest.mark.long
@@ -54,7 +54,7 @@ def test_a_wrong_body_is_wrong_in_bfloat16(
     """An activation that is left out is no rounding."""
     paths = partitioned(net(DEEP), tmp_path, merge=merge)
     monkeypatch.setenv(FAULT, "Relu")
-    found = verify(*paths, settings=_asking(ROUNDING))
+    found = verify(*paths, check=_asking(ROUNDING))
     assert found.verdict == "different"
     assert "by itself gives something else than its body" in found.reasons[0]
 
@@ -69,7 +69,7 @@ def test_a_model_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fa
     """Its partitions are judged by their bodies in float32, also where outputs are near."""
     monkeypatch.setenv(FAULT, fault)
     paths = partitioned(narrow_model(MLP), tmp_path)
-    found = verify(*paths, settings=_asking(ROUNDING, seeds=(0,)))
+    found = verify(*paths, check=_asking(ROUNDING, seeds=(0,)))
     assert found.verdict == ("different" if fault else "equivalent")
     assert "computed in float32" in found.warnings[0]
     if fault:
@@ -82,7 +82,7 @@ def test_a_model_in_bfloat16_runs(tmp_path: Path) -> None:
     if "AVX512_BF16" not in Library().features:
         pytest.skip("this CPU does not compute in bfloat16")
     paths = partitioned(narrow_model(MLP), tmp_path)
-    found = verify(*paths, settings=_asking(kernels_for("dnnl", "all"), seeds=(0,)))
+    found = verify(*paths, check=_asking(kernels_for("dnnl", "all"), seeds=(0,)))
     assert found.verdict == "equivalent"
     assert found.kernels is not None
     assert found.kernels.ran == 2

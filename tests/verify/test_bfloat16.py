@@ -50,7 +50,7 @@ def told(tmp_path: Path, edit: Callable[[onnx.ModelProto], object]) -> tuple[str
     onnx.save(proto, paths[0])
     edit(proto)
     onnx.save(proto, paths[1])
-    found = verify(*paths, settings=Check(seeds=(0,), levels=("disable",)))
+    found = verify(*paths, check=Check(seeds=(0,), levels=("disable",)))
     regions = found.regions
     assert "computed in float32: Could not find an implementation" in found.warnings[0]
     return found.verdict, "" if regions is None else " ".join(regions.differing)
@@ -112,7 +112,7 @@ def test_a_few_weights_are_no_rounding(tmp_path: Path) -> None:
     values[np.argmin(np.abs(values.astype(np.float32) - 0.01))] *= ml_dtypes.bfloat16(1.05)
     weight.raw_data = values.tobytes()
     onnx.save(proto, candidate)
-    found = verify(original, candidate, settings=Check(seeds=(0,), levels=("disable",)))
+    found = verify(original, candidate, check=Check(seeds=(0,), levels=("disable",)))
     assert all(output.ok for output in found.outputs)
     assert found.verdict == "different"
 

@@ -26,7 +26,7 @@ def chosen(
     tolerances: Mapping[str, Override] | None = None,
 ) -> Judge:
     """Return a judge with tolerances that somebody chose."""
-    return replace(JUDGE, settings=Check(rtol=rtol, atol=atol, tolerances=tolerances or {}))
+    return replace(JUDGE, check=Check(rtol=rtol, atol=atol, tolerances=tolerances or {}))
 
 
 def compare(
@@ -168,9 +168,9 @@ def test_measured_movement_excuses_no_nan_and_no_chosen_tolerance() -> None:
     judge = replace(JUDGE, limits={"y": Limit(9, 9)})
 
     assert not compare([1, 1], [1, NAN], judge=judge).ok
-    assert not compare([1], [2], judge=replace(judge, settings=Check(rtol=0.1))).ok
+    assert not compare([1], [2], judge=replace(judge, check=Check(rtol=0.1))).ok
     single = Check(tolerances={"y": Override(atol=0.1)})
-    assert not compare([1], [2], judge=replace(judge, settings=single)).ok
+    assert not compare([1], [2], judge=replace(judge, check=single)).ok
 
 
 def test_tolerance_grows_with_the_root_of_the_depth_within_bounds() -> None:

@@ -274,7 +274,7 @@ def test_saved_results_are_judged_as_when_they_were_made(
     assert not online.equivalent
 
     again = pipeline.judge_again(results)
-    loose = pipeline.judge_again(results, settings=Check(tolerances={"y": Override(atol=1e-3)}))
+    loose = pipeline.judge_again(results, check=Check(tolerances={"y": Override(atol=1e-3)}))
 
     assert parts_of(again) == parts_of(online)
     assert loose.equivalent

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from dplcli.errors import VerificationError
+from dplcli.errors import VerificationError, opt
 from dplcli.verify.check import InputRequest
 from dplcli.verify.compare import held_as
 from dplcli.verify.inputs import draws
@@ -237,7 +237,7 @@ def _way_out(free: Sequence[Port], refusal: str, *, asked: bool) -> str:
             "onnxruntime optimised the model: take the model from before that, or such a processor"
         )
     if asked:
-        return "give another --range, or none: dpl then takes one that the model suggests"
+        return f"give another {opt('range')}, or none: dpl then takes one that the model suggests"
     symbols = list(dict.fromkeys(s for port in free for s in port.symbols if s is not None))
-    sizes = f"give sizes: {' '.join(f'--shape {s}=N' for s in symbols[:3])}; " if symbols else ""
-    return f"{sizes}or values: --inputs FILE"
+    sizes = " ".join(opt("shape", f"{symbol}=N") for symbol in symbols[:3])
+    return f"{f'give sizes: {sizes}; ' * bool(sizes)}or values: {opt('inputs', 'FILE')}"

@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 import onnx
 
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import UsageError, VerificationError, opt
 from dplcli.verify.behaviours import number_info
 from dplcli.verify.inputs.sizes import shape_of
 from dplcli.verify.model import Domain, Port, Purpose
@@ -92,7 +92,7 @@ def check_feedable(ports: Sequence[Port]) -> None:
         if port.kind not in _FEEDABLE or port.dtype == onnx.TensorProto.UNDEFINED:
             raise VerificationError(
                 f"input {port.name!r} is a {port.type_name}: dpl cannot make values for that",
-                hint="give them: --inputs FILE" if port.kind in _FEEDABLE else None,
+                hint=f"give them: {opt('inputs', 'FILE')}" if port.kind in _FEEDABLE else None,
             )
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, opt
 from dplcli.verify.check import InputFunction, InputRequest, Sums
 from dplcli.verify.inputs.files import first_line, read_npy, read_npz, read_pb
 from dplcli.verify.inputs.sizes import rank_of, with_rank
@@ -134,16 +134,16 @@ def _read(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator
     if path.is_dir():
         yield from _read_folder(path, graph, ports)
     elif not path.exists():
-        raise UsageError(f"--inputs {path}: there is no such file or folder")
+        raise UsageError(f"{opt('inputs')} {path}: there is no such file or folder")
     elif path.suffix == ".npz":
         for case, values in _cases(path, {port.name: port for port in ports}).items():
             yield _fitted(f"{path.name}@{case}" if case else path.name, values, ports)
     elif path.suffix not in {".npy", ".pb"}:
-        raise UsageError(f"--inputs {path}: not inputs", hint=f"give {_KINDS}")
+        raise UsageError(f"{opt('inputs')} {path}: not inputs", hint=f"give {_KINDS}")
     elif len(ports) != 1:
         names = ", ".join(port.name for port in ports) or "none"
         raise UsageError(
-            f"--inputs {path}: one array, but the model has {len(ports)} inputs: {names}",
+            f"{opt('inputs')} {path}: one array, but the model has {len(ports)} inputs: {names}",
             hint="give a .npz file with an array per input",
         )
     else:
@@ -199,7 +199,9 @@ def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> I
     elif arrays := [entry for entry in entries if entry.suffix == ".npy"]:
         yield _fitted(path.name, {entry.stem: read_npy(entry) for entry in arrays}, ports)
     else:
-        raise UsageError(f"--inputs {path}: the folder holds no inputs", hint=f"give {_KINDS}")
+        raise UsageError(
+            f"{opt('inputs')} {path}: the folder holds no inputs", hint=f"give {_KINDS}"
+        )
 
 
 def _numbered(entries: Iterable[Path], pattern: re.Pattern[str]) -> list[tuple[int, Path]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 
+from dplcli.errors import opt
 from dplcli.verify.check import REFERENCE_LEVEL, Check
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.inputs.files import write_arrays
@@ -45,7 +46,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     path: Path,
     flow: Dataflow,
     facts: Facts,
-    settings: Check,
+    check: Check,
     *,
     create: Callable[[ModelSource], Runner] = lambda source: Runner(source, REFERENCE_LEVEL),
     resize: bool = True,
@@ -58,7 +59,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
         path: The original.
         flow: What it holds.
         facts: What it says about its outputs.
-        settings: Seeds, sizes, wishes for the inputs.
+        check: Seeds, sizes, wishes for the inputs.
         create: Creates a session with optimisation off.
         resize: Whether to feed other sizes, too, than those of the seeds.
         blocks: Where the original is cut; None if it runs whole.
@@ -69,21 +70,21 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     """
     every_port = input_ports(flow.model.graph)
     terms = SizeTerms(flow, every_port)
-    sums = {**terms.inner(), **terms.related(), **settings.request.sums}
+    sums = {**terms.inner(), **terms.related(), **check.request.sums}
     ports = [replace(port, sums=sums) for port in every_port]
-    judge = Judge(settings, facts, settings.first_seeds[0])
-    source = ModelSource(path, execution=settings.execution.plain(), blocks=blocks)
-    source, runner = open_original(source, settings.custom_ops, create)
+    judge = Judge(check, facts, check.first_seeds[0])
+    source = ModelSource(path, execution=check.execution.plain(), blocks=blocks)
+    source, runner = open_original(source, check.custom_ops, create)
     say("looking for inputs that the original accepts")
     stimulus, outputs = find_stimulus(
         flow,
         ports,
         runner,
-        settings.first_seeds,
-        settings.sizes,
-        request=settings.request,
+        check.first_seeds,
+        check.sizes,
+        request=check.request,
         resize=resize,
-        may_save=settings.seeds is None,
+        may_save=check.seeds is None,
     )
     runs = [outputs[case] for case in _of_one_shape(stimulus.feeds)]
     if len(runs) == 1:  # inputs are given, and no two of one shape
@@ -93,7 +94,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
 
 
 def fed_reference(
-    path: Path, model: onnx.ModelProto, settings: Check, say: Callable[[str], None]
+    path: Path, model: onnx.ModelProto, check: Check, say: Callable[[str], None]
 ) -> Reference:
     """Run a model that nothing is compared with place by place; save what it is fed, if asked.
 
@@ -101,9 +102,9 @@ def fed_reference(
         VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
         UsageError: What it is fed cannot be written.
     """
-    reference = open_reference(path, Dataflow(model), Facts(), settings, resize=False, say=say)
-    if settings.request.save is not None:
-        save_inputs(settings.request.save, reference.stimulus)
+    reference = open_reference(path, Dataflow(model), Facts(), check, resize=False, say=say)
+    if check.request.save is not None:
+        save_inputs(check.request.save, reference.stimulus)
     return reference
 
 
@@ -124,12 +125,12 @@ def _of_one_shape(feeds: Mapping[int, Mapping[str, Feed]]) -> list[int]:
     ]
 
 
-def candidate_source(path: Path, settings: Check, blocks: BlockCuts | None = None) -> ModelSource:
+def candidate_source(path: Path, check: Check, blocks: BlockCuts | None = None) -> ModelSource:
     """Return the candidate as the user deploys it."""
     return ModelSource(
         path,
-        libraries=settings.custom_ops,
-        execution=settings.execution,
+        libraries=check.custom_ops,
+        execution=check.execution,
         name="candidate",
         blocks=blocks,
     )
@@ -142,4 +143,4 @@ def save_outputs(path: Path, outputs: Outputs) -> None:
         UsageError: The file cannot be written.
     """
     leaves = ((name, leaf) for name, given in outputs.items() for leaf in given)
-    write_arrays("--output", path, ((f"{name}{leaf.label}", leaf.data) for name, leaf in leaves))
+    write_arrays(opt("output"), path, ((f"{name}{leaf.label}", leaf.data) for name, leaf in leaves))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import UsageError, VerificationError, opt
 from dplcli.verify.check import InputRequest
 from dplcli.verify.inputs.attempts import Attempts, Found
 from dplcli.verify.inputs.draws import Mood
@@ -229,7 +229,7 @@ def save_inputs(path: Path, stimulus: Stimulus) -> None:
         str(case) if label == f"seed {case}" else label.rpartition("@")[2]: stimulus.feeds[case]
         for case, label in stimulus.cases.items()
     }
-    write_arrays("--save-inputs", path, _members(cases))
+    write_arrays(opt("save_inputs"), path, _members(cases))
 
 
 def _members(cases: Mapping[str, Mapping[str, Feed]]) -> Iterator[tuple[str, Array]]:
