@@ -950,6 +950,9 @@ def parameter_of(node: Node, name: str) -> Attribute | None:
 
 _TRAINING_SLOT = 2
 _RANDOM_NAMES = ("Bernoulli", "Dropout", "Multinomial", "Random", "Sampling")
+WRITTEN_OUT = {"Attention": "Softmax", "Gelu": "Erf"}
+"""Operators that older models have written out, and an operator that tells so."""
+
 _KNOWN_DOMAINS = {"", "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"}
 """What their operators give depends on their operands alone, if their names do not say else."""
 

@@ -17,7 +17,7 @@ from dplcli.dpl.explain import MOST_TRACED
 from dplcli.dpl.pattern import TypedPattern
 from dplcli.dpl.rule import with_policies
 from dplcli.errors import DplError, counted
-from dplcli.ir.operators import LEFTOVERS
+from dplcli.ir.operators import LEFTOVERS, WRITTEN_OUT
 from dplcli.onnx_io import as_written, load_model
 from dplcli.passes.select import explain_rules, select_matches
 from dplcli.pipeline.rules import assuming, load_rewrites, load_rules
@@ -383,12 +383,18 @@ _FUSING = ("prepare", "fuse")
 def _on_fusing(path: Path, model: Model, selection: Selection) -> str:
     """Name rules that would match if operators were made first that the model has written out."""
     there = {(node.domain, node.op_type) for graph in model.graphs() for node in graph}
-    waiting = {
-        rule.qualified_name: 0
-        for rule in selection.rules
-        if isinstance(rule, PatternRule)
-        and any(type(o) is frozenset and not o & there for o in rule.matcher.program.root.required)
+    written_out = {
+        ("", op)
+        for op, sign in WRITTEN_OUT.items()
+        if ("", sign) in there and ("", op) not in there
     }
+    waiting = [
+        rule.qualified_name
+        for rule in selection.rules
+        if written_out
+        and isinstance(rule, PatternRule)
+        and any(ops & written_out and not ops & there for ops in rule.demand.operators)
+    ]
     inside, total = selection.share
     if not waiting or total < _SOME_MORE * inside:
         return ""
