@@ -28,8 +28,8 @@ import numpy as np
 import onnxruntime as ort
 
 from dplcli import pipeline
-from dplcli.dpl.rule import POLICIES
 from dplcli.errors import DplError
+from dplcli.language.rule import POLICIES
 from dplcli.settings import PartitionSettings
 from dplcli.verify.inputs import find_stimulus
 from dplcli.verify.model import Dataflow, input_ports, read_model

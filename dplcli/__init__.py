@@ -30,9 +30,9 @@ if TYPE_CHECKING:
         run,
         verify,
     )
-    from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import PatternRule
     from dplcli.errors import DplError
+    from dplcli.language.replacement import RewriteRule
+    from dplcli.language.rule import PatternRule
     from dplcli.outcomes import (
         AccuracyOutcome,
         BenchOutcome,

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
-from dplcli.dpl.rule import unmet_of
 from dplcli.errors import UsageError, VerificationError, counted, some_of
 from dplcli.escaping import json_text
 from dplcli.files import encoded, write_new_file
@@ -23,6 +22,7 @@ from dplcli.ir.model import calls_in
 from dplcli.ir.printer import node_window, print_attribute
 from dplcli.ir.types import TensorType
 from dplcli.keys import keys
+from dplcli.language.rule import unmet_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from dplcli.catalog.plan import Plan
     from dplcli.diff import ModelDiff
-    from dplcli.dpl.explain import NodeExplanation, RuleExplanation
-    from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import JudgedExpectation, Match, PatternRule, Rejection, Rule
     from dplcli.ir import Function, Model, Node, Value
+    from dplcli.language.explain import NodeExplanation, RuleExplanation
+    from dplcli.language.replacement import RewriteRule
+    from dplcli.language.rule import JudgedExpectation, Match, PatternRule, Rejection, Rule
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region

@@ -28,16 +28,16 @@ from typing import (
 )
 
 from dplcli.docstrings import attributes, docstring
-from dplcli.dpl.rule import POLICIES
 from dplcli.errors import FLAGS, UsageError, did_you_mean, flag, opt
+from dplcli.language.rule import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
-    from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import PatternRule
+    from dplcli.language.replacement import RewriteRule
+    from dplcli.language.rule import PatternRule
     from dplcli.onnx_io.objects import IrModel, TorchProgram
 
     File: TypeAlias = str | os.PathLike[str]

@@ -17,7 +17,7 @@ import dplcli.report.json
 import dplcli.report.many
 from dplcli.onnx_io.bounded import made_by_dpl
 from tests.corpus.nets import ABSENT, VARIABLE, corpus, corpus_manifest
-from tests.schemas import checked
+from tests.support.schemas import checked
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence

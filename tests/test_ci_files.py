@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from ruamel.yaml import YAML
 
-from tests.pages import ROOT, Shell
+from tests.support.pages import ROOT, Shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 from dplcli.pipeline.catalogs import load_catalog_rules  # noqa: E402  # see above
 from dplcli.version import version_of  # noqa: E402  # see above
-from tests.pages import FENCE, PAGES, Shell, blocks, replayed, without_rounding  # noqa: E402
+from tests.support.pages import FENCE, PAGES, Shell, blocks, replayed, without_rounding  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"
 CATALOGUES, LANGUAGE, PYTHON = (REFERENCE / f"{n}.md" for n in ("catalogues", "language", "python"))

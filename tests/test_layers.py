@@ -28,16 +28,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "onnx_io": {"errors", "files", "lazy", "version", "ir", "shapes", "onnx", "onnxruntime"},
     "analysis": {"errors", "ir", "onnx_io", "onnx"},
     "diff": {"keys", "ir", "onnx_io", "analysis"},
-    "dpl": {"errors", "keys", "lazy", "ir", "shapes"},
-    "rewrites": {"errors", "ir", "shapes", "dpl"},
-    "settings": {"docstrings", "errors", "dpl", "onnx_io"},
-    "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
+    "language": {"errors", "keys", "lazy", "ir", "shapes"},
+    "rewrites": {"errors", "ir", "shapes", "language"},
+    "settings": {"docstrings", "errors", "language", "onnx_io"},
+    "catalog": {"errors", "files", "lazy", "version", "ir", "language", "rewrites"}
     | {"pydantic", "ruamel"},
-    "passes": {"errors", "keys", "ir", "analysis", "dpl", "catalog", "settings"},
+    "passes": {"errors", "keys", "ir", "analysis", "language", "catalog", "settings"},
     "verify": {"errors", "files", "keys", "ir", "shapes", "onnx_io", "analysis", "diff"}
     | {"onnx", "onnxruntime"},
     "execute": {"errors", "files", "version", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
-    "targets": {"errors", "keys", "ir", "dpl", "jinja2"},
+    "targets": {"errors", "keys", "ir", "language", "jinja2"},
     "outcomes": {
         "errors",
         "escaping",
@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "onnx",
         "ir",
         "diff",
-        "dpl",
+        "language",
         "catalog",
         "passes",
         "verify",
@@ -59,7 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "keys",
         "ir",
         "diff",
-        "dpl",
+        "language",
         "catalog",
         "passes",
         "verify",
@@ -69,10 +69,20 @@ MAY_IMPORT: dict[str, set[str]] = {
         "jinja2",
         "rich",
     },
-    "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "analysis", "diff", "dpl"}
+    "pipeline": {
+        "errors",
+        "escaping",
+        "files",
+        "lazy",
+        "ir",
+        "onnx_io",
+        "analysis",
+        "diff",
+        "language",
+    }
     | {"catalog"}
     | {"passes", "verify", "execute", "targets", "outcomes", "settings", "shapes"},
-    "batch": {"errors", "files", "version", "onnx_io", "dpl", "catalog", "pydantic"},
+    "batch": {"errors", "files", "version", "onnx_io", "language", "catalog", "pydantic"},
     "api": {
         "execute",
         "errors",
@@ -80,7 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "files",
         "onnx_io",
         "diff",
-        "dpl",
+        "language",
         "passes",
         "verify",
         "outcomes",
@@ -99,7 +109,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "batch",
     }
     | {"settings", "version", "click", "rich"},
-    "__init__": {"errors", "lazy", "version", "dpl", "outcomes", "api"},
+    "__init__": {"errors", "lazy", "version", "language", "outcomes", "api"},
     "__main__": {"cli"},
 }
 GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"} | YAML_SIDE
@@ -264,7 +274,7 @@ def test_no_test_waits_for_ever_for_a_program() -> None:
 @pytest.mark.parametrize(
     ("layer", "source", "culprits"),
     [
-        pytest.param("ir", "from dplcli.dpl import is_op", {"dpl"}, id="upward"),
+        pytest.param("ir", "from dplcli.language import is_op", {"language"}, id="upward"),
         pytest.param("ir", "from dplcli import passes", {"passes"}, id="upward-from-package"),
         pytest.param("ir", "import dplcli.passes.merge", {"passes"}, id="upward-by-path"),
         pytest.param("ir", "import dplcli", {"dplcli"}, id="whole-package"),
@@ -272,12 +282,18 @@ def test_no_test_waits_for_ever_for_a_program() -> None:
         pytest.param("verify", "from dplcli.passes import Log", {"passes"}, id="verify-sees-pass"),
         pytest.param("cli", "from dplcli.ir import Model", {"ir"}, id="cli-skips-the-front-door"),
         pytest.param("ir", "import onnx", {"onnx"}, id="third-party"),
-        pytest.param("dpl", "from onnx.helper import make_node", {"onnx"}, id="third-party-inner"),
+        pytest.param(
+            "language", "from onnx.helper import make_node", {"onnx"}, id="third-party-inner"
+        ),
         pytest.param("passes", "import onnxruntime as ort", {"onnxruntime"}, id="renamed"),
         pytest.param("pipeline", "import click", {"click"}, id="click-below-cli"),
         pytest.param("pipeline", "from rich import print", {"rich"}, id="rich-below-report"),
-        pytest.param("dpl", "from dplcli.catalog import Catalog", {"catalog"}, id="dpl-sees-files"),
-        pytest.param("shapes", "from dplcli.dpl import Match", {"dpl"}, id="shapes-see-matches"),
+        pytest.param(
+            "language", "from dplcli.catalog import Catalog", {"catalog"}, id="language-sees-files"
+        ),
+        pytest.param(
+            "shapes", "from dplcli.language import Match", {"language"}, id="shapes-see-matches"
+        ),
         pytest.param(
             "rewrites", "from dplcli.catalog import Catalog", {"catalog"}, id="rewrite-sees-catalog"
         ),
@@ -291,7 +307,9 @@ def test_no_test_waits_for_ever_for_a_program() -> None:
             "outcomes", "from dplcli.report import json", {"report"}, id="outcome-shows-itself"
         ),
         pytest.param("cli", "from ruamel.yaml import YAML", {"ruamel"}, id="yaml-above-catalog"),
-        pytest.param("dpl", "from ruamel.yaml import YAML", {"ruamel"}, id="yaml-below-catalog"),
+        pytest.param(
+            "language", "from ruamel.yaml import YAML", {"ruamel"}, id="yaml-below-catalog"
+        ),
         pytest.param("pipeline", "import pydantic", {"pydantic"}, id="pydantic-above-catalog"),
         pytest.param("ir", "def f():\n    import onnx", {"onnx"}, id="lazy"),
         pytest.param(
@@ -301,7 +319,7 @@ def test_no_test_waits_for_ever_for_a_program() -> None:
             id="lazy-and-nested",
         ),
         pytest.param(
-            "dpl",
+            "language",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dplcli.passes import P",
             {"passes"},
             id="type-checking-only",
@@ -333,15 +351,15 @@ def test_sees_a_planted_violation(layer: str, source: str, culprits: set[str]) -
             "import numpy\nfrom dplcli.errors import DplError\nfrom dplcli.ir.value import Value",
         ),
         ("onnx_io", "import onnx\nfrom onnx import helper\nfrom dplcli.ir import Model"),
-        ("dpl", "import numpy\nfrom dplcli.shapes import Knowledge"),
+        ("language", "import numpy\nfrom dplcli.shapes import Knowledge"),
         ("catalog", "import ruamel.yaml\nimport pydantic\nfrom dplcli.rewrites import attention"),
-        ("dpl", "import onnxlike\nfrom irregular import ir"),
-        ("passes", "from dplcli.dpl.matcher import Match"),
+        ("language", "import onnxlike\nfrom irregular import ir"),
+        ("passes", "from dplcli.language.matcher import Match"),
         ("verify", "import onnxruntime\nfrom dplcli.onnx_io import export"),
         ("report", "from rich.table import Table\nfrom dplcli.verify import Outcome"),
         (
             "pipeline",
-            "from dplcli import errors, ir, onnx_io, dpl, passes, verify, targets, outcomes",
+            "from dplcli import errors, ir, onnx_io, language, passes, verify, targets, outcomes",
         ),
         (
             "cli",

@@ -43,14 +43,14 @@ def test_a_lazy_package_offers_what_it_imports_for_types(path: Path) -> None:
 
 def test_the_pattern_language_says_what_is_public() -> None:
     """Catalogues in Python import from it: all that it offers, and nothing else."""
-    path = PACKAGE / "dpl" / "__init__.py"
+    path = PACKAGE / "language" / "__init__.py"
     bound = imported(ast.parse(path.read_text(encoding="utf-8")))
-    assert set(import_module("dplcli.dpl").__all__) == bound.keys() - {"TYPE_CHECKING", "lazy"}
+    assert set(import_module("dplcli.language").__all__) == bound.keys() - {"TYPE_CHECKING", "lazy"}
 
 
 def test_there_are_some() -> None:
     """The front door of the library is one."""
-    assert {package_of(path) for path in LAZY} >= {"dplcli.pipeline", "dplcli.dpl"}
+    assert {package_of(path) for path in LAZY} >= {"dplcli.pipeline", "dplcli.language"}
 
 
 def test_a_name_that_is_not_offered_is_missing(

@@ -21,14 +21,14 @@ from pydantic import (
 )
 
 from dplcli.catalog.yaml import SourceMap, YamlSource, explain_invalid, read_utf8
-from dplcli.dpl.rule import judge_expectations, read_expectation
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
+from dplcli.language.rule import judge_expectations, read_expectation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from dplcli.dpl.rule import JudgedExpectation
+    from dplcli.language.rule import JudgedExpectation
 
     Json = dict[str, Any]
     Where: TypeAlias = tuple[str | int, ...]

@@ -37,29 +37,29 @@ from dplcli.catalog.schema import (
 )
 from dplcli.catalog.template import Fragment, ScalarText, labelled, written_out
 from dplcli.catalog.yaml import YamlSource, explain_invalid
-from dplcli.dpl.conditions import Condition
-from dplcli.dpl.consistency import mistakes_in
-from dplcli.dpl.pattern import absent, is_op, is_value, outputs, wildcard
-from dplcli.dpl.replacement import (
+from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean, opt
+from dplcli.files import exists, resolved
+from dplcli.ir import Attribute, Tensor
+from dplcli.ir.model import called_function
+from dplcli.ir.operators import attribute_of, schema_of
+from dplcli.language.conditions import Condition
+from dplcli.language.consistency import mistakes_in
+from dplcli.language.pattern import absent, is_op, is_value, outputs, wildcard
+from dplcli.language.replacement import (
     DraftOutput,
     RewriteRule,
     check_attributes,
     nodewise_of,
     parse_replacement,
 )
-from dplcli.dpl.rule import Example, PatternRule
-from dplcli.dpl.text import (
+from dplcli.language.rule import Example, PatternRule
+from dplcli.language.text import (
     attribute_names,
     bound_names,
     captures_of,
     check_roots,
     read_pattern,
 )
-from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean, opt
-from dplcli.files import exists, resolved
-from dplcli.ir import Attribute, Tensor
-from dplcli.ir.model import called_function
-from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.rewrites import find_transform
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
 
     from dplcli.catalog.schema import FragmentEntry
     from dplcli.catalog.template import RuleEntry
-    from dplcli.dpl.pattern import CallPattern, DFPattern
-    from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction
-    from dplcli.dpl.rule import ConstantsPolicy, Match, Opsets, Rejection
     from dplcli.ir import Function, Node, SchemaLibrary, Value
+    from dplcli.language.pattern import CallPattern, DFPattern
+    from dplcli.language.replacement import GraphBuilder, Operand, RewriteFunction
+    from dplcli.language.rule import ConstantsPolicy, Match, Opsets, Rejection
 
     AnyEntry: TypeAlias = PatternItem | RewriteItem
 

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 
 from dplcli.catalog.finding import Catalog, find_catalog
 from dplcli.catalog.python import check_rules
-from dplcli.dpl.replacement import RewriteRule
 from dplcli.errors import CatalogError
 from dplcli.files import cache_folder, exists, resolved, temporary_file
+from dplcli.language.replacement import RewriteRule
 from dplcli.version import __version__, program_files
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from dplcli.catalog.catalog import Reader
     from dplcli.catalog.finding import CatalogPart
-    from dplcli.dpl.pattern import TextPosition
-    from dplcli.dpl.rule import Locate, PatternRule
     from dplcli.ir import SchemaLibrary
+    from dplcli.language.pattern import TextPosition
+    from dplcli.language.rule import Locate, PatternRule
 
 _SUFFIXES = (".yaml", ".yml")
 _END = ".rules"

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.catalog.python import installed_catalogs
-from dplcli.dpl.rule import PatternRule
 from dplcli.errors import CatalogError, did_you_mean
 from dplcli.files import exists
 from dplcli.ir.operators import kind_of
+from dplcli.language.rule import PatternRule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import Rule
+    from dplcli.language.replacement import RewriteRule
+    from dplcli.language.rule import Rule
 
 _SUFFIXES = (".yaml", ".yml")
 _TARGET = re.compile(r"^target: *(\w+)", re.MULTILINE)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from dplcli.dpl.pattern import CallPattern, OpName, all_parts, visible_parts
-from dplcli.dpl.replacement import RewriteRule, in_force
-from dplcli.dpl.text import bound_names, is_of_kind
 from dplcli.ir.operators import FIRST_OPSET, MOVED
+from dplcli.language.pattern import CallPattern, OpName, all_parts, visible_parts
+from dplcli.language.replacement import RewriteRule, in_force
+from dplcli.language.text import bound_names, is_of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.replacement import NodeCall
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import OpSchema, SchemaLibrary
+    from dplcli.language.pattern import DFPattern
+    from dplcli.language.replacement import NodeCall
+    from dplcli.language.rule import Rule
 
 Severity: TypeAlias = Literal["error", "warning"]
 

@@ -12,11 +12,11 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dplcli.dpl.replacement import RewriteRule
-from dplcli.dpl.rule import PatternRule
-from dplcli.dpl.text import check_operators
 from dplcli.errors import CatalogError, DplError, PatternSyntaxError
 from dplcli.files import resolved
+from dplcli.language.replacement import RewriteRule
+from dplcli.language.rule import PatternRule
+from dplcli.language.text import check_operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,14 +18,14 @@ from pydantic import (
     model_validator,
 )
 
-from dplcli.dpl.rule import (
+from dplcli.ir.types import Exempt
+from dplcli.language.rule import (
     RESERVED_METADATA,
     ConstantsPolicy,
     EscapePolicy,
     OrderPolicy,
     RewriteEscapePolicy,
 )
-from dplcli.ir.types import Exempt
 
 Json: TypeAlias = dict[str, Any]
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.dpl.pattern import (
+from dplcli.ir.operators import MOVED, VECTORS
+from dplcli.language.pattern import (
     ANY_DOMAIN,
     STANDARD_DOMAIN,
     WAIVED,
@@ -34,17 +35,16 @@ from dplcli.dpl.pattern import (
     taken_parts,
     visible_parts,
 )
-from dplcli.dpl.text import identity_of
-from dplcli.ir.operators import MOVED, VECTORS
+from dplcli.language.text import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.pattern import AttributeValue, Callee, DFPattern, OpPattern
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import SchemaLibrary
+    from dplcli.language.pattern import AttributeValue, Callee, DFPattern, OpPattern
+    from dplcli.language.rule import Rule
 
 
 # Each combination of a pattern's choices (alternatives, optional parts) is a variant. Shapes, types

@@ -15,9 +15,9 @@ from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
-from dplcli.dpl.expression import parse_lines, wrong
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 from dplcli.ir.types import Exempt
+from dplcli.language.expression import parse_lines, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

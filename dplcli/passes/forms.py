@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.catalog.sketch import VariantSketch
-    from dplcli.dpl.rule import PatternRule
     from dplcli.ir import Attribute, Graph, Node, OpSchema, SchemaLibrary, Value
+    from dplcli.language.rule import PatternRule
 
     OutputSlot = tuple[int, int]
     Wire = OutputSlot | int | str | None

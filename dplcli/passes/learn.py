@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.conditions import Condition
-from dplcli.dpl.matcher import StepBudgetExceededError
-from dplcli.dpl.rule import Match, PatternRule, read_match
-from dplcli.dpl.text import parse_pattern
 from dplcli.errors import PassError, PatternSyntaxError, UsageError, counted
 from dplcli.ir.operators import MOVED, RANKED_SLOTS, inputs_of, parameter_of, schema_of, slot_of
 from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
 from dplcli.keys import keys
+from dplcli.language.conditions import Condition
+from dplcli.language.matcher import StepBudgetExceededError
+from dplcli.language.rule import Match, PatternRule, read_match
+from dplcli.language.text import parse_pattern
 from dplcli.passes.places import (
     KEPT_ATTRIBUTES,
     MOST_NAMED,

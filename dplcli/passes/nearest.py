@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.dpl.explain import NEAREST_BUDGET, Tracer
-from dplcli.dpl.matcher import Fingerprints
 from dplcli.keys import keys
+from dplcli.language.explain import NEAREST_BUDGET, Tracer
+from dplcli.language.matcher import Fingerprints
 from dplcli.passes.records import call_of_written, is_constant_node
 from dplcli.passes.select import NO_ROOT, Mentions, nearness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dplcli.dpl.explain import Explainer, MatchTrace
-    from dplcli.dpl.rule import Rejection, Rule
     from dplcli.ir import Node
+    from dplcli.language.explain import Explainer, MatchTrace
+    from dplcli.language.rule import Rejection, Rule
 
 _DEPTH = 3
 """How many nodes above one another tell which nodes are alike."""

@@ -14,7 +14,6 @@ from itertools import count
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function, TypeStatement
 from dplcli.ir.model import (
     NO_REMARKS,
@@ -33,6 +32,7 @@ from dplcli.ir.traversal import (
 )
 from dplcli.ir.types import GRAPH_KINDS
 from dplcli.keys import keys
+from dplcli.language.rule import PatternRule
 from dplcli.passes.foreign import is_foreign, lacks_type, statement_for
 from dplcli.passes.forms import (
     FormKey,
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from dplcli.dpl.rule import Match
     from dplcli.ir import Graph, Model, Node, Value
+    from dplcli.language.rule import Match
     from dplcli.passes.forms import Form, Wire
     from dplcli.passes.select import Selection
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.conditions import FUNCTION_NAMES
-from dplcli.dpl.text import literal, spelled_keyword
 from dplcli.errors import DplError
 from dplcli.ir.operators import (
     BIASED,
@@ -28,6 +26,8 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import DTYPE_NAMES
+from dplcli.language.conditions import FUNCTION_NAMES
+from dplcli.language.text import literal, spelled_keyword
 from dplcli.passes.rewriter import claim, reachable
 
 if TYPE_CHECKING:

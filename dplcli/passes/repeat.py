@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dplcli.analysis.numbering import Numbers
-from dplcli.dpl.pattern import is_op
-from dplcli.dpl.rule import Match, PatternRule
 from dplcli.ir.model import followers_last
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import users
 from dplcli.keys import keys
+from dplcli.language.pattern import is_op
+from dplcli.language.rule import Match, PatternRule
 from dplcli.passes.partition import (
     OriginRecorder,
     Outline,

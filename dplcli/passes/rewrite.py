@@ -10,18 +10,6 @@ from itertools import chain, count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from dplcli.dpl.explain import why_not
-from dplcli.dpl.matcher import Fingerprints, StepBudgetExceededError
-from dplcli.dpl.replacement import (
-    Draft,
-    DraftConstant,
-    DraftNode,
-    DraftOutput,
-    draft_replacement,
-    operands_of,
-    whole_node,
-)
-from dplcli.dpl.rule import Match, Rejection, by_priority, read_match
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
 from dplcli.ir.model import (
@@ -44,6 +32,18 @@ from dplcli.ir.traversal import (
     outwards,
 )
 from dplcli.keys import keys
+from dplcli.language.explain import why_not
+from dplcli.language.matcher import Fingerprints, StepBudgetExceededError
+from dplcli.language.replacement import (
+    Draft,
+    DraftConstant,
+    DraftNode,
+    DraftOutput,
+    draft_replacement,
+    operands_of,
+    whole_node,
+)
+from dplcli.language.rule import Match, Rejection, by_priority, read_match
 from dplcli.passes.foreign import state_calls
 from dplcli.passes.inline import BodyCopier, let_run
 from dplcli.passes.rewriter import (
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dplcli.catalog.plan import PlanEntry
-    from dplcli.dpl.replacement import Operand, RewriteRule
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
+    from dplcli.language.replacement import Operand, RewriteRule
+    from dplcli.language.rule import Rule
     from dplcli.passes.inline import Values
 
     Form: TypeAlias = tuple[object, ...]

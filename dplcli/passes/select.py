@@ -9,19 +9,6 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.dpl.conditions import UnknownFactError
-from dplcli.dpl.explain import Explainer
-from dplcli.dpl.matcher import Fingerprints, OpIndexes, StepBudgetExceededError
-from dplcli.dpl.pattern import (
-    CallPattern,
-    FunctionName,
-    FunctionPattern,
-    OpKind,
-    OpName,
-    all_parts,
-)
-from dplcli.dpl.replacement import BuildError, Draft, RewriteRule, as_attribute, draft_replacement
-from dplcli.dpl.rule import Match, PatternRule, Rejection, by_priority, read_match
 from dplcli.errors import DplError, PassError, counted
 from dplcli.ir.model import called_function, callers_first, calls_in
 from dplcli.ir.operators import DEQUANTIZING, draws_random, flops, kind_of
@@ -37,16 +24,35 @@ from dplcli.ir.traversal import (
     users,
 )
 from dplcli.keys import keys
+from dplcli.language.conditions import UnknownFactError
+from dplcli.language.explain import Explainer
+from dplcli.language.matcher import Fingerprints, OpIndexes, StepBudgetExceededError
+from dplcli.language.pattern import (
+    CallPattern,
+    FunctionName,
+    FunctionPattern,
+    OpKind,
+    OpName,
+    all_parts,
+)
+from dplcli.language.replacement import (
+    BuildError,
+    Draft,
+    RewriteRule,
+    as_attribute,
+    draft_replacement,
+)
+from dplcli.language.rule import Match, PatternRule, Rejection, by_priority, read_match
 from dplcli.passes.records import call_of_written, is_constant_node, is_for_target, is_written
 from dplcli.passes.rewriter import object_to_devices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.dpl.matcher import Program
-    from dplcli.dpl.rule import Check, Outlook, Rule, Stage
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Shape, TensorType, Value
     from dplcli.ir.operators import Shapes
+    from dplcli.language.matcher import Program
+    from dplcli.language.rule import Check, Outlook, Rule, Stage
 
 
 # Calls of functions that a partition wrote: leaves, to rules that do not name them.

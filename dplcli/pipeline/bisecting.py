@@ -14,10 +14,10 @@ from dplcli.catalog import plan
 from dplcli.catalog.needs import files_named
 from dplcli.catalog.plan import REPRODUCER_FILE
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
-from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean, opt
 from dplcli.files import provisional, put_folder, resolved, temporary_folder
 from dplcli.ir.model import scope_of
+from dplcli.language import PatternRule, RewriteRule
 from dplcli.onnx_io import check_model, load_model, paused_gc, staged
 from dplcli.outcomes import (
     BisectOutcome,
@@ -44,8 +44,8 @@ from dplcli.verify.layers import CANDIDATE, DATA, ORIGINAL, minimise
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from dplcli.dpl.rule import Match
     from dplcli.ir import Model
+    from dplcli.language.rule import Match
     from dplcli.passes.rewrite import Application
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult

@@ -14,9 +14,9 @@ from dplcli.catalog.python import installed_catalogs
 from dplcli.catalog.schema import json_schema
 from dplcli.catalog.sketch import MOST_VARIANTS, NoInstanceError, sketches
 from dplcli.catalog.yaml import YamlSource
-from dplcli.dpl.rule import PatternRule
 from dplcli.errors import UsageError, did_you_mean_rule, opt
 from dplcli.files import resolved
+from dplcli.language.rule import PatternRule
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
 from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.outcomes import CatalogEntry, LearnOutcome, Trial
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.catalog import Catalog
-    from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
+    from dplcli.language.replacement import RewriteRule
     from dplcli.passes.forms import FurtherForm
     from dplcli.targets.contract import FunctionContract
 

@@ -15,14 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from dplcli.catalog.lint import lint
-from dplcli.dpl.conditions import Condition
-from dplcli.dpl.foldings import first_fitting, foldings, is_like, is_value
-from dplcli.dpl.replacement import (
-    RewriteRule,
-    check_attributes,
-    parse_replacement,
-)
-from dplcli.dpl.text import bound_names, captures_of, literal, read_pattern
 from dplcli.errors import PatternSyntaxError
 from dplcli.ir.operators import (
     AXES,
@@ -33,6 +25,14 @@ from dplcli.ir.operators import (
     parameter_of,
     schema_of,
 )
+from dplcli.language.conditions import Condition
+from dplcli.language.foldings import first_fitting, foldings, is_like, is_value
+from dplcli.language.replacement import (
+    RewriteRule,
+    check_attributes,
+    parse_replacement,
+)
+from dplcli.language.text import bound_names, captures_of, literal, read_pattern
 from dplcli.passes.changes import ChangedPlace, stated_values, values_of
 from dplcli.passes.places import (
     KEPT_ATTRIBUTES,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.pattern import AttributeValue
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import SchemaLibrary
+    from dplcli.language.pattern import AttributeValue
+    from dplcli.language.rule import Rule
 
     Shape: TypeAlias = tuple[int, ...]
     Type: TypeAlias = tuple[str, Shape]

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.catalog.finding import is_shipped_target, shipped_beside, shipped_catalog
-from dplcli.dpl import PatternRule, RewriteRule
-from dplcli.dpl.explain import MOST_TRACED
-from dplcli.dpl.pattern import TypedPattern
-from dplcli.dpl.rule import with_policies
 from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS, WRITTEN_OUT
+from dplcli.language import PatternRule, RewriteRule
+from dplcli.language.explain import MOST_TRACED
+from dplcli.language.pattern import TypedPattern
+from dplcli.language.rule import with_policies
 from dplcli.onnx_io import as_written, load_model
 from dplcli.passes.select import explain_rules, select_matches
 from dplcli.pipeline.rules import assuming, load_rewrites, load_rules
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.dpl import Rejection
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, Node, Value
+    from dplcli.language import Rejection
+    from dplcli.language.rule import Rule
     from dplcli.passes.rewrite import Rewriting
     from dplcli.passes.select import Selection
     from dplcli.verify.check import Sums

@@ -20,13 +20,13 @@ from dplcli.analysis.numbering import same_structure
 from dplcli.analysis.pairing import find_differences
 from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.sketch import NoInstanceError
-from dplcli.dpl.conditions import Condition
-from dplcli.dpl.foldings import is_near
-from dplcli.dpl.rule import Example
-from dplcli.dpl.text import captures_of
 from dplcli.errors import DplError, counted
 from dplcli.files import temporary_folder
 from dplcli.ir.model import RULE_KEY
+from dplcli.language.conditions import Condition
+from dplcli.language.foldings import is_near
+from dplcli.language.rule import Example
+from dplcli.language.text import captures_of
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.scratch import model_from_text, text_of_model
 from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome, Trial
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.analysis.pairing import Difference
-    from dplcli.dpl.conditions import Bound
-    from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import Opsets
     from dplcli.ir import Model
+    from dplcli.language.conditions import Bound
+    from dplcli.language.replacement import RewriteRule
+    from dplcli.language.rule import Opsets
     from dplcli.outcomes import Delivery
     from dplcli.passes.rewrite import Rewriting
     from dplcli.pipeline.writing import Progress

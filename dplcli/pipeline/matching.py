@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import UsageError, did_you_mean_rule, opt
+from dplcli.language.rule import judge_expectations, parse_expectations
 from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.nearest import nearest_rules
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
+    from dplcli.language.rule import Rule
     from dplcli.passes.select import Coverage, GapCause
     from dplcli.settings import ExplainSettings, MatchSettings
     from dplcli.verify import Check

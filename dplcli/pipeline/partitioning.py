@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dplcli.catalog.finding import shipped_catalog
-from dplcli.dpl import PatternRule
-from dplcli.dpl.pattern import is_op
-from dplcli.dpl.rule import Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.errors import UsageError, did_you_mean, opt
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
+from dplcli.language import PatternRule
+from dplcli.language.pattern import is_op
+from dplcli.language.rule import Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.onnx_io import as_written, is_modified, losses, paused_gc, staged
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, Preparation, RepeatOutcome
 from dplcli.passes.partition import partition as outline_matches
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.dpl.rule import Match
     from dplcli.ir import Function, Model, Node
+    from dplcli.language.rule import Match
     from dplcli.outcomes import Delivery
     from dplcli.pipeline.taking_back import Key, Left
     from dplcli.pipeline.writing import Progress

@@ -23,9 +23,6 @@ import numpy as np
 from dplcli.analysis.numbering import same_structure
 from dplcli.catalog.lint import Problem
 from dplcli.catalog.sketch import Instance, NoInstanceError, sketches
-from dplcli.dpl.pattern import CallPattern, OpName, TypedPattern, all_parts
-from dplcli.dpl.replacement import RewriteRule
-from dplcli.dpl.rule import PatternRule
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted, some_of
 from dplcli.files import temporary_folder
 from dplcli.ir.model import called_function
@@ -38,6 +35,9 @@ from dplcli.ir.operators import (
     draws_random,
 )
 from dplcli.ir.types import Exempt, dtype_name
+from dplcli.language.pattern import CallPattern, OpName, TypedPattern, all_parts
+from dplcli.language.replacement import RewriteRule
+from dplcli.language.rule import PatternRule
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.convert import RuntimeSchemas
@@ -65,9 +65,9 @@ from dplcli.verify.check import REFERENCE_LEVEL, InputRequest, OfRule, Whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.dpl import Rejection
-    from dplcli.dpl.rule import Example
     from dplcli.ir import Model, Node, SchemaLibrary, Shape, TensorType
+    from dplcli.language import Rejection
+    from dplcli.language.rule import Example
     from dplcli.verify import VerificationResult
 
     AnyRule: TypeAlias = PatternRule | RewriteRule

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.finding import find_catalog
 from dplcli.catalog.python import installed_catalogs
-from dplcli.dpl.replacement import DraftConstant, DraftNode
-from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, VerificationError, did_you_mean_rule, opt
 from dplcli.files import exists, resolved
 from dplcli.ir import Value
 from dplcli.ir.model import RULE_KEY
+from dplcli.language.replacement import DraftConstant, DraftNode
+from dplcli.language.rule import judge_expectations, parse_expectations
 from dplcli.onnx_io import data_used, is_modified, load_model, losses, paused_gc, written_size
 from dplcli.outcomes import Delivery, RewriteOutcome
 from dplcli.passes.rewrite import (
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dplcli.catalog.plan import Plan
-    from dplcli.dpl import RewriteRule
-    from dplcli.dpl.replacement import Draft
-    from dplcli.dpl.rule import Match
     from dplcli.ir import Model, Node
+    from dplcli.language import RewriteRule
+    from dplcli.language.replacement import Draft
+    from dplcli.language.rule import Match
     from dplcli.passes.rewrite import Application, Trace
     from dplcli.pipeline.taking_back import Left
     from dplcli.settings import ApplySettings, RewriteSettings

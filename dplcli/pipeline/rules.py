@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 from dplcli.catalog import is_shipped_target, shipped_targets
 from dplcli.catalog.compiled import read_compiled
 from dplcli.catalog.finding import check_distinct
-from dplcli.dpl import PatternRule, RewriteRule
-from dplcli.dpl.rule import POLICIES, with_policies
-from dplcli.dpl.text import check_roots, read_pattern
 from dplcli.errors import (
     CatalogError,
     ModelError,
@@ -20,6 +17,9 @@ from dplcli.errors import (
     opt,
 )
 from dplcli.files import exists
+from dplcli.language import PatternRule, RewriteRule
+from dplcli.language.rule import POLICIES, with_policies
+from dplcli.language.text import check_roots, read_pattern
 from dplcli.onnx_io import load_model
 from dplcli.onnx_io.scratch import functions_from_text
 from dplcli.shapes import assume
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dplcli.catalog import Catalog
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, SchemaLibrary
+    from dplcli.language.rule import Rule
     from dplcli.settings import RuleSettings
     from dplcli.verify.check import Sums
 

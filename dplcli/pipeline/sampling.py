@@ -38,8 +38,8 @@ from dplcli.verify.values import ModelSource, RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dplcli.dpl.pattern import AttributeValue
     from dplcli.ir import Model, OpSchema
+    from dplcli.language.pattern import AttributeValue
     from dplcli.pipeline.drawing import Array, Attributes, Shape
 
 

@@ -23,9 +23,9 @@ from dplcli.pipeline.wishes import stated_numbers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from dplcli.dpl.pattern import AttributeValue
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, SchemaLibrary
+    from dplcli.language.pattern import AttributeValue
+    from dplcli.language.rule import Rule
     from dplcli.pipeline.drawing import Array, Shape
 
 FLOATS = ("float32", "float64", "float16")

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from dplcli.dpl.pattern import CallPattern, all_parts
+from dplcli.language.pattern import CallPattern, all_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import numpy as np
 
-    from dplcli.dpl.rule import Rule
+    from dplcli.language.rule import Rule
 
 _MOST_RANK = 6
 _LARGEST_NUMBER = 4096

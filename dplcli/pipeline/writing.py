@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
+    from dplcli.language import RewriteRule
     from dplcli.passes.rewrite import Application
     from dplcli.settings import ResultSettings
     from dplcli.verify import Check

@@ -20,8 +20,8 @@ from dplcli.version import __version__, version_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.dpl.explain import MatchTrace
     from dplcli.ir import Node
+    from dplcli.language.explain import MatchTrace
     from dplcli.report.layout import Part
     from dplcli.report.tables import RuleUse
     from dplcli.verify import VerificationResult

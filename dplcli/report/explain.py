@@ -6,9 +6,9 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.explain import describe_part, headline
 from dplcli.errors import counted
 from dplcli.ir.traversal import behind_identities
+from dplcli.language.explain import describe_part, headline
 from dplcli.report.document import (
     Document,
     Drawn,
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.dpl.explain import MatchTrace, NodeExplanation, RuleExplanation
-    from dplcli.dpl.rule import Rejection
     from dplcli.ir import Node
+    from dplcli.language.explain import MatchTrace, NodeExplanation, RuleExplanation
+    from dplcli.language.rule import Rejection
     from dplcli.outcomes import ExplainOutcome
     from dplcli.passes.nearest import NearestRule
     from dplcli.report.document import NodeKey

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dplcli.dpl.pattern import DFPattern
-from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Tensor, Value
 from dplcli.ir.printer import print_attribute, short_float
 from dplcli.keys import keys_of, part_of, schema_name
+from dplcli.language.pattern import DFPattern
+from dplcli.language.rule import Rule
 from dplcli.version import __version__
 
 Json = dict[str, Any]

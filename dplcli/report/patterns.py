@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.catalog.finding import lacks_examples
 from dplcli.catalog.template import shown
-from dplcli.dpl.replacement import RewriteRule
 from dplcli.errors import CatalogError, counted
 from dplcli.keys import keys
+from dplcli.language.replacement import RewriteRule
 from dplcli.report.document import Case, Document, Finding, read_place
 from dplcli.report.layout import Group, Text, joined
 from dplcli.report.tables import finding_line, opset_range, table_of
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.catalog.lint import Problem
-    from dplcli.dpl.rule import PatternRule
     from dplcli.errors import DplError
+    from dplcli.language.rule import PatternRule
     from dplcli.outcomes import CatalogEntry, Trial
     from dplcli.report.document import Status
     from dplcli.report.layout import Part

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from dplcli.dpl.rule import JudgedExpectation
+    from dplcli.language.rule import JudgedExpectation
     from dplcli.outcomes import Delivery, ExtractOutcome, InlineOutcome, MatchOutcome
     from dplcli.report.document import DrawnStep, Severity
     from dplcli.report.layout import Part

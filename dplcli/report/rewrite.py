@@ -6,8 +6,8 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.matcher import reach_of
 from dplcli.errors import counted
+from dplcli.language.matcher import reach_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import DrawnStep
 from dplcli.report.layout import Group, Text

@@ -20,11 +20,11 @@ from dplcli.catalog import lint
 from dplcli.catalog.plan import REPRODUCER_SCHEMA, Reproducer
 from dplcli.diff import comparison
 from dplcli.docstrings import attributes, docstring
-from dplcli.dpl import explain, rule
-from dplcli.dpl.pattern import DFPattern
-from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Value
 from dplcli.keys import keys_of, schema_name
+from dplcli.language import explain, rule
+from dplcli.language.pattern import DFPattern
+from dplcli.language.rule import Rule
 from dplcli.passes import inline, learn, merge, nearest, partition, repeat, rewrite, select
 from dplcli.report.inspect import Doctor
 from dplcli.report.many import Answers

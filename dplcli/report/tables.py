@@ -10,15 +10,15 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dplcli.dpl.rule import Rule
 from dplcli.ir import Node
 from dplcli.keys import columns_of, part_of, read_columns
+from dplcli.language.rule import Rule
 from dplcli.report.layout import Bars, Group, Text, TextTable, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from dplcli.dpl import Rejection
+    from dplcli.language import Rejection
     from dplcli.report.layout import Cell, Part
 
 

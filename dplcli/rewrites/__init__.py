@@ -1,7 +1,7 @@
 """The functions that rewrite rules of YAML catalogues may name without importing anything.
 
-Each takes a match and a :class:`~dplcli.dpl.replacement.GraphBuilder` and describes what takes the
-match's place. Those made by :func:`nodewise` need no pattern: they look at nodes one by one.
+Each takes a match and a :class:`~dplcli.language.replacement.GraphBuilder` and describes what takes
+the match's place. Those made by :func:`nodewise` need no pattern: they look at nodes one by one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dplcli.errors import CatalogError, did_you_mean
 
 if TYPE_CHECKING:
-    from dplcli.dpl.replacement import RewriteFunction
+    from dplcli.language.replacement import RewriteFunction
 
 
 _FUNCTIONS = {

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from dplcli.dpl.replacement import DraftOutput, dtype_of, far_sighted, nodewise
 from dplcli.ir import Tensor, Value
 from dplcli.ir.operators import RESHAPING, attribute_of, inputs_of
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import DTYPE_CODES
+from dplcli.language.replacement import DraftOutput, dtype_of, far_sighted, nodewise
 from dplcli.rewrites.operands import (
     Followed,
     MisfitError,
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.replacement import GraphBuilder, Operand
-    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Node
+    from dplcli.language.replacement import GraphBuilder, Operand
+    from dplcli.language.rule import Match, Rejection
     from dplcli.shapes.rules import Dims
     from dplcli.shapes.terms import Number
 

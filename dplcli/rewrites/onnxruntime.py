@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.dpl.replacement import BuildError, dtype_of
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
+from dplcli.language.replacement import BuildError, dtype_of
 from dplcli.rewrites.operands import input_of, node_called, node_of, value_called
 from dplcli.shapes import shape_of
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.replacement import GraphBuilder, Operand
-    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Node, Value
+    from dplcli.language.replacement import GraphBuilder, Operand
+    from dplcli.language.rule import Match, Rejection
 
 
 _MICROSOFT = "com.microsoft"

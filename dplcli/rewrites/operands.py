@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
-from dplcli.dpl.replacement import BuildError, DraftOutput, dtype_of
 from dplcli.ir import Tensor, Value
 from dplcli.ir.operators import attribute_of, inputs_of
 from dplcli.ir.traversal import behind_identities
+from dplcli.language.replacement import BuildError, DraftOutput, dtype_of
 from dplcli.shapes import items_of, shape_of
 from dplcli.shapes.terms import multiply
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.replacement import GraphBuilder, Operand
-    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Node
+    from dplcli.language.replacement import GraphBuilder, Operand
+    from dplcli.language.rule import Match, Rejection
     from dplcli.shapes.rules import Dims
     from dplcli.shapes.terms import Number
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dplcli.dpl.replacement import DraftOutput, dtype_of, far_sighted
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
+from dplcli.language.replacement import DraftOutput, dtype_of, far_sighted
 from dplcli.rewrites.operands import (
     MisfitError,
     array_of,
@@ -29,9 +29,9 @@ from dplcli.shapes.terms import multiply
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl.replacement import GraphBuilder, Operand
-    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Value
+    from dplcli.language.replacement import GraphBuilder, Operand
+    from dplcli.language.rule import Match, Rejection
     from dplcli.shapes.rules import Dims
     from dplcli.shapes.terms import Number
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dplcli.dpl.replacement import dtype_of, nodewise
 from dplcli.ir import ArrayTensor, Attribute, Tensor, Value
 from dplcli.ir.model import is_in_function
 from dplcli.ir.operators import (
@@ -24,6 +23,7 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import is_read
 from dplcli.ir.types import bits_of
+from dplcli.language.replacement import dtype_of, nodewise
 from dplcli.rewrites.operands import (
     array_of,
     fill_of,
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.replacement import GraphBuilder, Operand
-    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Graph, Node
+    from dplcli.language.replacement import GraphBuilder, Operand
+    from dplcli.language.rule import Match, Rejection
     from dplcli.shapes.rules import Dims
 
     Signature: TypeAlias = tuple[Hashable, ...]

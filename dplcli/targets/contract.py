@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl import pattern as patterns
-from dplcli.dpl.pattern import all_parts
 from dplcli.errors import counted
 from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
@@ -18,12 +16,14 @@ from dplcli.ir.operators import COMMUTATIVE, commutes, possible_attributes, sche
 from dplcli.ir.printer import print_attribute, print_numbers, short_float
 from dplcli.ir.types import GRAPH_KINDS, PLAIN_KINDS
 from dplcli.keys import keys
+from dplcli.language import pattern as patterns
+from dplcli.language.pattern import all_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.dpl import PatternRule
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
+    from dplcli.language import PatternRule
 
 Plain: TypeAlias = int | float | str | tuple["Plain", ...]
 """What an attribute can hold, as JSON can say it."""

@@ -15,7 +15,7 @@ import pytest
 
 from tests.browser.test_report_page import SAMPLES
 from tests.browser.test_view_page import SCHEMES, WIDTHS
-from tests.calling import exit_code
+from tests.support.calling import exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ import pytest
 
 from dplcli.report.html import html_page
 from dplcli.report.layout import TextTable
-from tests.calling import exit_code
 from tests.report.made import HOSTILE, documents
+from tests.support.calling import exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

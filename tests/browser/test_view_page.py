@@ -11,8 +11,8 @@ import pytest
 
 from dplcli.report.picture import opened, picture_of
 from dplcli.report.view import view_page
-from tests.models import ir_of, parse
 from tests.report.made import HOSTILE
+from tests.support.models import ir_of, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

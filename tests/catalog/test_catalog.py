@@ -11,7 +11,7 @@ from dplcli.catalog import (
     shipped_catalogs,
 )
 from dplcli.errors import CatalogError
-from tests.helpers import SCHEMAS, catalog_rules
+from tests.support.helpers import SCHEMAS, catalog_rules
 
 ONE = """\
 dpl: 1

@@ -13,8 +13,8 @@ import pytest
 from dplcli.catalog import Catalog, read_catalogs
 from dplcli.errors import CatalogError, DplError
 from dplcli.passes.select import select_matches
-from tests.calling import exit_code
-from tests.helpers import (
+from tests.support.calling import exit_code
+from tests.support.helpers import (
     SCHEMAS,
     describe_refusals,
     model_from_text,
@@ -22,7 +22,7 @@ from tests.helpers import (
     taken,
     with_long,
 )
-from tests.strategies import within
+from tests.support.strategies import within
 
 Run: TypeAlias = Callable[..., tuple[int, str, str]]
 Offer: TypeAlias = Callable[..., None]
@@ -30,7 +30,7 @@ Offer: TypeAlias = Callable[..., None]
 HEAD = "dpl: 1\ntarget: t\n"
 CHAIN = "g (float[2] x) => (float[2] y) { a = Neg (x) y = Relu (a) }"
 RULE = """
-from dplcli.dpl import PatternRule, is_op, wildcard
+from dplcli.language import PatternRule, is_op, wildcard
 
 x = wildcard("x")
 def made(name="r"):

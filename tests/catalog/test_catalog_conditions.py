@@ -9,7 +9,7 @@ import pytest
 from dplcli.catalog import read_catalogs
 from dplcli.errors import CatalogError
 from dplcli.onnx_io import contrib
-from tests.helpers import SCHEMAS, describe_refusals, rule, selected
+from tests.support.helpers import SCHEMAS, describe_refusals, rule, selected
 
 CONV = "conv = Conv(x, const(w))\nRelu(conv)"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dplcli.catalog import read_catalogs
 from dplcli.errors import CatalogError
-from tests.helpers import SCHEMAS
+from tests.support.helpers import SCHEMAS
 
 HEAD = "dpl: 1\ntarget: t\npatterns:\n"
 RULE = HEAD + "  - name: r\n"

@@ -9,7 +9,7 @@ from dplcli.catalog import read_catalogs, shipped_catalogs
 from dplcli.catalog.finding import examples_file
 from dplcli.errors import CatalogError
 from tests.cli.support import ROOT
-from tests.helpers import SCHEMAS
+from tests.support.helpers import SCHEMAS
 
 CATALOGUE = """\
 dpl: 1

@@ -15,7 +15,13 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.rules import READERS
-from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
+from tests.support.helpers import (
+    SCHEMAS,
+    check_sound,
+    model_from_text,
+    print_model,
+    proto_from_text,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ import pytest
 from dplcli.catalog import read_catalogs
 from dplcli.ir import Graph
 from dplcli.passes.select import select_matches
-from tests.helpers import SCHEMAS, model_from_text, taken
+from tests.support.helpers import SCHEMAS, model_from_text, taken
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 OUTER = """dpl: 1
 target: t

@@ -5,9 +5,9 @@ from textwrap import dedent
 import pytest
 
 from dplcli.catalog.catalog import write_catalog
-from dplcli.dpl import Example
 from dplcli.errors import CatalogError
-from tests.helpers import catalog_rules, rule
+from dplcli.language import Example
+from tests.support.helpers import catalog_rules, rule
 
 
 def test_writes_what_a_person_would() -> None:

@@ -20,7 +20,7 @@ from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.passes.rewrite import rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.rules import READERS
-from tests.helpers import one_in
+from tests.support.helpers import one_in
 
 SAMPLES = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))
 RELU = "dpl: 1\ntarget: t\npatterns:\n  - name: {name}\n    pattern: {pattern}\n"
@@ -253,7 +253,8 @@ def test_code_is_read_each_time(
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "rules.py"
     path.write_text(
-        "from dplcli.dpl import *\nCATALOG = [PatternRule('t', 'r', is_op('Relu')(wildcard()))]\n"
+        "from dplcli.language import *\n"
+        "CATALOG = [PatternRule('t', 'r', is_op('Relu')(wildcard()))]\n"
     )
     model = SAMPLES[0]
     assert "t.r" in dpl.match(model, patterns=path).counts

@@ -7,11 +7,11 @@ import pytest
 
 from dplcli.catalog import Catalog, read_catalogs
 from dplcli.catalog.catalog import write_catalog
-from dplcli.dpl import parse_pattern
-from dplcli.dpl.pattern import CallPattern, DFPattern
-from dplcli.dpl.rule import PatternRule
 from dplcli.errors import CatalogError
-from tests.helpers import SCHEMAS
+from dplcli.language import parse_pattern
+from dplcli.language.pattern import CallPattern, DFPattern
+from dplcli.language.rule import PatternRule
+from tests.support.helpers import SCHEMAS
 
 HEAD = "dpl: 1\ntarget: t\npatterns:\n"
 

@@ -11,14 +11,14 @@ import onnxruntime as ort
 
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import model_from_bytes, shipped_rewrites, thinned
+from tests.support.helpers import model_from_bytes, shipped_rewrites, thinned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.language.replacement import RewriteRule
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from dplcli.dpl import PatternRule, RewriteRule
-    from dplcli.dpl.rule import Example
     from dplcli.ir import Model
+    from dplcli.language import PatternRule, RewriteRule
+    from dplcli.language.rule import Example
     from dplcli.outcomes import Trial
 
 SCHEMAS = OnnxSchemas()

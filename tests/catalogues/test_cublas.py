@@ -8,7 +8,7 @@ import pytest
 
 from tests.catalogues.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 from tests.corpus.nets import each_model, real_model
-from tests.helpers import describe_refusals, one_in, selected, taken
+from tests.support.helpers import describe_refusals, one_in, selected, taken
 
 if TYPE_CHECKING:
     from pathlib import Path

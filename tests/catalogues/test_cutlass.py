@@ -11,7 +11,7 @@ from dplcli import pipeline
 from dplcli.settings import PartitionSettings
 from tests.catalogues.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 from tests.corpus.nets import each_model, real_model
-from tests.helpers import one_in, rule_name, selected, taken
+from tests.support.helpers import one_in, rule_name, selected, taken
 
 if TYPE_CHECKING:
     from pathlib import Path

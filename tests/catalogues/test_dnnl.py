@@ -13,14 +13,14 @@ import pytest
 
 from dplcli import pipeline
 from dplcli.catalog import read_catalogs
-from dplcli.dpl import PatternRule, parse_pattern
-from dplcli.dpl.text import bound_names
+from dplcli.language import PatternRule, parse_pattern
+from dplcli.language.text import bound_names
 from dplcli.onnx_io.scratch import model_from_text as model_of_example
 from dplcli.passes.select import select_matches
 from dplcli.settings import PartitionSettings
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.corpus.nets import each_model, real_model
-from tests.helpers import SCHEMAS, model_from_text, one_in
+from tests.support.helpers import SCHEMAS, model_from_text, one_in
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import pytest
 
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import model_from_text, proto_from_text, shipped_rewrites
+from tests.support.helpers import model_from_text, proto_from_text, shipped_rewrites
 
 SIZES = """<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4},
             int64[1] axis = {1}, int64[1] after = {2}, int64[1] eight = {8}> {

@@ -10,11 +10,11 @@ import pytest
 from dplcli.onnx_io.scratch import model_from_text as model_of_example
 from dplcli.passes.rewrite import rewrite
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
-from tests.helpers import model_from_bytes, one_in, proto_from_text, shipped_rewrites
+from tests.support.helpers import model_from_bytes, one_in, proto_from_text, shipped_rewrites
 
 if TYPE_CHECKING:
-    from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
+    from dplcli.language.replacement import RewriteRule
 
 
 @cache

@@ -14,7 +14,7 @@ from dplcli.onnx_io.scratch import model_from_text as model_of_example
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.proving import Trier
 from tests.catalogues.near_misses import FEW
-from tests.helpers import (
+from tests.support.helpers import (
     SCHEMAS,
     model_from_text,
     one_in,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.language.replacement import RewriteRule
 
 CATALOGUES = ("fuse_attention", "fuse_ort_attention")
 READERS = ("attention", "rotary_embedding", "ort_attention", "ort_rotary_embedding")

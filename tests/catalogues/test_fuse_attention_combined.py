@@ -10,7 +10,13 @@ import pytest
 
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import model_from_text, print_model, proto_from_text, run_model, shipped_rewrites
+from tests.support.helpers import (
+    model_from_text,
+    print_model,
+    proto_from_text,
+    run_model,
+    shipped_rewrites,
+)
 
 if TYPE_CHECKING:
     from typing import Any

@@ -23,12 +23,12 @@ from onnx.reference import ReferenceEvaluator
 from dplcli.catalog import read_catalogs
 from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import SCHEMAS
+from tests.support.helpers import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.language.replacement import RewriteRule
 
 CATALOGUE = Path(__file__).parents[2] / "patterns" / "fuse_attention.yaml"
 OPERATORS = {"Attention", "RotaryEmbedding"}

@@ -15,7 +15,7 @@ from dplcli import pipeline
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.rewrite import rewrite
 from tests.corpus.nets import real_model
-from tests.helpers import shipped_rewrites, thinned
+from tests.support.helpers import shipped_rewrites, thinned
 
 if TYPE_CHECKING:
     from pathlib import Path

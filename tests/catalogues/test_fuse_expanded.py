@@ -23,12 +23,12 @@ from dplcli.catalog import read_catalogs
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import SCHEMAS, thinned, with_long
+from tests.support.helpers import SCHEMAS, thinned, with_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.language.replacement import RewriteRule
 
 pytestmark = pytest.mark.long
 

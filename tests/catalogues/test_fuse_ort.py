@@ -21,12 +21,12 @@ from dplcli.onnx_io.scratch import model_from_text as model_of_example
 from dplcli.onnx_io.scratch import text_of_model
 from dplcli.passes.rewrite import rewrite
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
-from tests.helpers import one_in, shipped_rewrites, thinned
-from tests.processor import adds_in_32_bits
+from tests.support.helpers import one_in, shipped_rewrites, thinned
+from tests.support.processor import adds_in_32_bits
 
 if TYPE_CHECKING:
-    from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
+    from dplcli.language.replacement import RewriteRule
 
 pytestmark = pytest.mark.long
 

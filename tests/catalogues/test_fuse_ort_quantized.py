@@ -16,7 +16,7 @@ from tests.catalogues.fused import (
     before_and_after,
     floats,
 )
-from tests.processor import adds_in_32_bits
+from tests.support.processor import adds_in_32_bits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

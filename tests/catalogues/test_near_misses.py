@@ -1,8 +1,8 @@
 """The tests of catalogues notice conditions that no example shows."""
 
-from dplcli.dpl.rule import Example
+from dplcli.language.rule import Example
 from tests.catalogues.near_misses import idle_conditions
-from tests.helpers import rule
+from tests.support.helpers import rule
 
 TEXT = "g (float[{rank}] x) => (float[{rank}] y) {{ y = Relu (x) }}"
 HIT, MISS = Example(before=TEXT.format(rank="2, 2")), Example(before=TEXT.format(rank="2"))

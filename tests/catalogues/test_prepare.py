@@ -18,10 +18,10 @@ from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.proving import Trier
 from dplcli.settings import MatchSettings, RewriteSettings
 from tests.catalogues.near_misses import FEW
-from tests.helpers import SCHEMAS, one_in, proto_from_text
+from tests.support.helpers import SCHEMAS, one_in, proto_from_text
 
 if TYPE_CHECKING:
-    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.language.replacement import RewriteRule
 
 CATALOG = Path(__file__).parents[2] / "patterns" / "prepare.yaml"
 

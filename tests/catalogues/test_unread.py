@@ -13,16 +13,17 @@ import pytest
 from onnx import helper
 
 from dplcli.catalog import read_catalogs
-from dplcli.dpl.replacement import RewriteRule, nodewise
-from dplcli.dpl.rule import PatternRule
 from dplcli.errors import PassError
 from dplcli.ir.traversal import check_structure
+from dplcli.language.replacement import RewriteRule, nodewise
+from dplcli.language.rule import PatternRule
 from dplcli.onnx_io import to_proto
 from dplcli.onnx_io.scratch import model_from_text as example_model
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import rewrite
 from dplcli.passes.select import select_matches
-from tests.helpers import (
+from tests.passes.rewriting import rewrite_rule, rewritten
+from tests.support.helpers import (
     SCHEMAS,
     model_from_bytes,
     model_from_text,
@@ -30,13 +31,12 @@ from tests.helpers import (
     run_model,
     strides,
 )
-from tests.passes.rewriting import rewrite_rule, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dplcli.dpl.replacement import GraphBuilder, Operand
-    from dplcli.dpl.rule import Match
+    from dplcli.language.replacement import GraphBuilder, Operand
+    from dplcli.language.rule import Match
 
 PATTERNS = Path(__file__).parents[2] / "patterns"
 CATALOGUES = sorted(path.name for path in PATTERNS.glob("*.yaml"))

@@ -10,8 +10,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from tests.calling import exit_code
 from tests.cli.support import ROOT, SAMPLES, Answer, Catalogue, Dpl, Save
+from tests.support.calling import exit_code
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 

@@ -12,7 +12,7 @@ import pytest
 
 import dplcli
 from dplcli.verify.accuracy import Accuracy, Sums
-from tests.helpers import proto_from_text
+from tests.support.helpers import proto_from_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.cli.support import SAMPLES, Answer, Dpl, Save, contents
-from tests.helpers import rewriting_catalogues
+from tests.support.helpers import rewriting_catalogues
 
 Rewrites = Callable[..., Path]
 
@@ -222,8 +222,8 @@ def test_an_unedited_plan_gives_the_same_bytes_on_real_models(
 MEMORY = """
 import numpy as np
 
-from dplcli.dpl import RewriteRule, wildcard
-from dplcli.dpl.replacement import nodewise
+from dplcli.language import RewriteRule, wildcard
+from dplcli.language.replacement import nodewise
 
 @nodewise("Neg")
 class every_third:

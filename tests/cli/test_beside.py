@@ -6,8 +6,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.beside import conv_bn, placed, quantised, trained
 from tests.cli.support import Dpl
+from tests.support.beside import conv_bn, placed, quantised, trained
 
 FAST = "--no-verify"
 

@@ -19,7 +19,7 @@ from dplcli.onnx_io import bounded as limits
 from dplcli.onnx_io import check_model
 from dplcli.onnx_io.bounded import GivenUpError, bounded
 from dplcli.onnx_io.infer import infer_node
-from tests.helpers import model_from_bytes
+from tests.support.helpers import model_from_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

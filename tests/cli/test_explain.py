@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 
 from tests.cli.support import SAMPLES, Answer, Dpl, Save
-from tests.helpers import one_in
+from tests.support.helpers import one_in
 
 Json: TypeAlias = dict[str, Any]
 Explain = Callable[..., Json]

@@ -20,7 +20,7 @@ import pytest
 import dplcli
 from dplcli import files
 from tests.cli.support import ROOT, SAMPLES, Answer, Dpl, contents
-from tests.helpers import one_in
+from tests.support.helpers import one_in
 
 BIG = 2_500_000_000
 USED = np.arange(1024, dtype=np.float32)

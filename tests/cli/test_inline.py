@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.cli.support import SAMPLES, Dpl, Save, contents
-from tests.structure import differences
+from tests.support.structure import differences
 
 OUT = ("-o", "out.onnx")
 NET = """g (float[2] x) => (float[2] y) {

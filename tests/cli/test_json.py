@@ -10,7 +10,7 @@ import pytest
 
 import dplcli
 from tests.cli.support import SAMPLES, Dpl, Save, contents
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 HEAD = ["schema", "dpl_version", "model"]
 NODE = ["op_type", "domain", "name", "output"]

@@ -27,7 +27,7 @@ from tests.execute.support import (
     partitioned,
     written,
 )
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 if TYPE_CHECKING:
     from pathlib import Path

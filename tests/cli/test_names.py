@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.cli.support import ROOT, SAMPLES
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
 ODD = os.fsdecode(b"\xff")

@@ -10,7 +10,7 @@ import pytest
 
 from dplcli.pipeline import hints
 from tests.cli.support import Answer, Dpl
-from tests.models import parse
+from tests.support.models import parse
 
 PLAIN = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] a) => (float[2] b) { b = Relu (a) }'
 COMMANDS = {

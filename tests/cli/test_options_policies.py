@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from tests.cli.support import Dpl, Save, contents
-from tests.helpers import rule_name
+from tests.support.helpers import rule_name
 
 RULES = """
 dpl: 1

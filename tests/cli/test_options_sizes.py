@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from benchmarks.llm import SIZES, write
-from tests.helpers import proto_from_text
+from tests.support.helpers import proto_from_text
 
 if TYPE_CHECKING:
     from pathlib import Path

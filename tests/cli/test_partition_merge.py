@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from dplcli.passes.select import REPEATED
-from tests.helpers import rule_name
 from tests.passes.repeating import chain, numbered
+from tests.support.helpers import rule_name
 
 if TYPE_CHECKING:
     from tests.cli.support import Answer, Dpl, Save

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from tests.cli.support import contents
-from tests.helpers import rule_name
+from tests.support.helpers import rule_name
 
 if TYPE_CHECKING:
     from pathlib import Path

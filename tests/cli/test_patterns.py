@@ -11,8 +11,8 @@ import ruamel.yaml
 
 from dplcli.catalog import finding
 from tests.cli.support import ROOT, Answer, Dpl
-from tests.helpers import one_in, with_long
-from tests.strategies import within
+from tests.support.helpers import one_in, with_long
+from tests.support.strategies import within
 
 Json: TypeAlias = dict[str, Any]
 Write = Callable[..., Path]

@@ -31,7 +31,7 @@ from dplcli.escaping import json_text
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.verify import run
 from tests.cli.support import ROOT
-from tests.helpers import one_in
+from tests.support.helpers import one_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

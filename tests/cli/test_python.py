@@ -521,7 +521,7 @@ dpl.partition("m", sed=3)
 dpl.partition("m", seed="x")
 dpl.match("m", patterns=3)
 
-from dplcli.dpl import GraphBuilder, Match, Operand, RewriteFunction
+from dplcli.language import GraphBuilder, Match, Operand, RewriteFunction
 
 def half(match: Match, build: GraphBuilder) -> Operand:
     return build.op("Mul", match["x"], 0.5)

@@ -286,7 +286,7 @@ def test_rules_of_several_catalogues_are_applied(
 FUNCTION = """
 import numpy as np
 
-from dplcli.dpl import RewriteRule, is_op, wildcard
+from dplcli.language import RewriteRule, is_op, wildcard
 
 def spell(match, build):
     return build.op("Mul", match["x"], build.constant(np.float32(2)))

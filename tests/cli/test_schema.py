@@ -10,7 +10,7 @@ import pytest
 import dplcli
 from dplcli.cli.schema import documents_known
 from tests.cli.support import SAMPLES, Dpl
-from tests.schemas import checked, mistakes
+from tests.support.schemas import checked, mistakes
 
 PACKAGE = Path(dplcli.__file__).parent
 INSIDE = {"dpl.layers/1", "dpl.results/1"}

@@ -10,7 +10,7 @@ import pytest
 
 from dplcli.pipeline import partitioning, writing
 from tests.cli.support import ROOT, Dpl, contents
-from tests.helpers import one_in
+from tests.support.helpers import one_in
 
 PARTITION = ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx", "--json", "r.json")
 # Stops where the staged model lies beside its destination, and says so.

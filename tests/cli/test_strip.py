@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from tests.cli.support import Dpl, Save
-from tests.helpers import proto_from_text
-from tests.structure import differences
+from tests.support.helpers import proto_from_text
+from tests.support.structure import differences
 
 CONV_RELU = ("-p", "conv_relu", "-o", "p.onnx")
 

@@ -10,7 +10,7 @@ from dplcli import pipeline
 from dplcli.settings import PartitionSettings
 from tests.cli.mutants import Mutant, mutants
 from tests.cli.support import SAMPLES, Dpl, Save
-from tests.helpers import rule_name, thinned
+from tests.support.helpers import rule_name, thinned
 
 # One net with everything that has a number in it, weights inside the function bodies.
 EMBEDDED = """dpl: 1

@@ -15,7 +15,7 @@ from dplcli import pipeline
 from dplcli.settings import RewriteSettings, RuleSettings
 from tests.corpus.nets import real_model
 from tests.corpus.planted import PLANTED, Planted, catalogue, pairs
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 if TYPE_CHECKING:
     from dplcli.outcomes import BisectOutcome

@@ -8,7 +8,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.settings import InlineSettings, PartitionSettings
 from tests.corpus.nets import real_model
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 pytestmark = pytest.mark.long
 

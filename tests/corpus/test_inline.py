@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 from dplcli import pipeline
-from dplcli.dpl import PatternRule
-from dplcli.dpl.rule import ConstantsPolicy, EscapePolicy
 from dplcli.ir.traversal import check_structure
+from dplcli.language import PatternRule
+from dplcli.language.rule import ConstantsPolicy, EscapePolicy
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
@@ -20,8 +20,8 @@ from dplcli.pipeline.partitioning import written_functions
 from dplcli.pipeline.rules import load_rules
 from dplcli.settings import InlineSettings, RuleSettings
 from tests.corpus.nets import LIGHT_NETS, light_net, manifest, real_model
-from tests.helpers import model_from_text, thinned
-from tests.structure import differences
+from tests.support.helpers import model_from_text, thinned
+from tests.support.structure import differences
 
 MODELS = manifest()
 pytestmark = pytest.mark.long

@@ -9,7 +9,7 @@ from dplcli.outcomes import InspectOutcome
 from dplcli.report.inspect import model_document, nodes_document
 from dplcli.report.layout import lines_of
 from tests.corpus.nets import manifest, real_model
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 _MANY = 500
 

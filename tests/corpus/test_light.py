@@ -9,7 +9,7 @@ from dplcli import pipeline
 from dplcli.settings import PartitionSettings
 from tests.corpus.nets import LIGHT_NETS, UNFILLED, filled_net, light_net
 from tests.corpus.untouched import check_untouched
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 pytestmark = pytest.mark.long
 

@@ -9,7 +9,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.settings import RewriteSettings
 from tests.corpus.nets import LIGHT_NETS, UNFILLED, filled_net, light_net
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 pytestmark = pytest.mark.long
 

@@ -18,7 +18,7 @@ from tests.corpus.matrix import (
     fill,
 )
 from tests.corpus.nets import LIGHT_NETS, UNFILLED, filled_net, light_net, manifest, real_model
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

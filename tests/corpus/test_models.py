@@ -13,7 +13,7 @@ from dplcli.outcomes import PartitionOutcome
 from dplcli.settings import MatchSettings, PartitionSettings
 from tests.corpus.nets import VARIABLE, corpus_manifest, manifest, real_model
 from tests.corpus.untouched import check_untouched
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 MODELS = manifest()
 pytestmark = pytest.mark.long

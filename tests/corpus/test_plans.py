@@ -7,7 +7,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.settings import ApplySettings, RewriteSettings
 from tests.corpus.nets import real_model
-from tests.helpers import rewriting_catalogues, thinned
+from tests.support.helpers import rewriting_catalogues, thinned
 
 pytestmark = pytest.mark.long
 

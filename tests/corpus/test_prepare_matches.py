@@ -12,13 +12,13 @@ from dplcli.ir.traversal import captured_values
 from dplcli.onnx_io import load_model
 from dplcli.settings import MatchSettings, RewriteSettings
 from tests.corpus.nets import LIGHT_NETS, light_net, listed_models
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.dpl.rule import Match
     from dplcli.ir import Graph, Node, Value
+    from dplcli.language.rule import Match
 
 MODELS = {f"light_{name}": light_net(name) for name in LIGHT_NETS} | {
     name.removesuffix(".onnx"): path for name, path in listed_models().items()

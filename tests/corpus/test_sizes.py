@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from dplcli import pipeline
 from dplcli.settings import RewriteSettings
 from tests.corpus.nets import real_model
-from tests.helpers import proto_from_text, thinned
+from tests.support.helpers import proto_from_text, thinned
 
 NAMES = [
     *("pytorch_super_resolution", "qonnx_residual_block", "resnet18-legacy13-keepbn"),

@@ -7,7 +7,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.settings import RewriteSettings
 from tests.corpus.nets import LIGHT_NETS, light_net, listed_models, manifest
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 SMALL = 40_000
 MODELS = {f"light_{name}": light_net(name) for name in LIGHT_NETS} | {

@@ -11,7 +11,7 @@ from dplcli.report.drawing import dot
 from dplcli.report.picture import MOST_ITEMS, opened, picture_of
 from dplcli.report.view import view_page
 from tests.corpus.nets import manifest, real_model
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from dplcli.diff import DEFAULT_IGNORED, Differ
-from tests.helpers import model_from_text
+from tests.support.helpers import model_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

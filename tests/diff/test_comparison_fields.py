@@ -17,7 +17,7 @@ from dplcli.outcomes import DiffOutcome
 from dplcli.report.diff import diff_document
 from dplcli.report.layout import plain_text
 from tests.diff.compared import difference
-from tests.helpers import model_from_bytes, one_in, proto_from_text
+from tests.support.helpers import model_from_bytes, one_in, proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

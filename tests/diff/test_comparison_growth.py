@@ -11,8 +11,8 @@ from onnx import helper
 from dplcli.diff.comparison import Differ
 from dplcli.ir.operators import draws_random
 from tests.diff.compared import calls_in, difference, words
-from tests.models import ir_of
-from tests.strategies import FOUR_TIMES, growth
+from tests.support.models import ir_of
+from tests.support.strategies import FOUR_TIMES, growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from dplcli.ir import ArrayTensor, types
 from dplcli.outcomes import DiffOutcome
 from dplcli.report.json import parts_of
 from tests.diff.compared import NET, difference, words
-from tests.helpers import model_from_bytes, proto_from_text
+from tests.support.helpers import model_from_bytes, proto_from_text
 
 
 def edited(*changes: tuple[str, str]) -> str:

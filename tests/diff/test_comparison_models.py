@@ -10,7 +10,7 @@ import pytest
 
 from tests.corpus.nets import each_model, real_model
 from tests.diff.compared import difference, words
-from tests.helpers import model_from_bytes
+from tests.support.helpers import model_from_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

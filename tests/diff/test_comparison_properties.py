@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dplcli.diff import Differ
 from tests.diff.compared import calls_in, difference, words
-from tests.helpers import model_from_text
-from tests.strategies import RandomGraph, Step, graphs
+from tests.support.helpers import model_from_text
+from tests.support.strategies import RandomGraph, Step, graphs
 
 if TYPE_CHECKING:
     from dplcli.diff import ModelDiff

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from dplcli.diff import InputChange, NodeChange
 from dplcli.diff.sentences import node_change, sentences, weight
 from tests.diff.compared import NET, difference
-from tests.helpers import model_from_bytes, model_from_text, proto_from_text
+from tests.support.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
     from dplcli.ir import Model

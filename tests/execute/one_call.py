@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dplcli.dpl import PatternRule
 from dplcli.errors import DplError
 from dplcli.ir.model import calls_in
+from dplcli.language import PatternRule
 from dplcli.onnx_io import OnnxSchemas, load_model, to_proto
 from dplcli.passes.partition import partition as outline
 from dplcli.passes.select import select_matches

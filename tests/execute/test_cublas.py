@@ -33,7 +33,7 @@ from tests.execute.emulated import (
 from tests.execute.one_call import compare_calls, compare_examples
 from tests.execute.support import net, partitioned
 from tests.execute.test_product import SHAPES, W, X, Z, made
-from tests.helpers import strides
+from tests.support.helpers import strides
 
 if TYPE_CHECKING:
     import ctypes as c

@@ -29,7 +29,7 @@ from tests.execute.support import (
     written,
 )
 from tests.execute.test_limits import CONVOLUTIONS, steps
-from tests.pages import blocks
+from tests.support.pages import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from dplcli.dpl import PatternRule
 from dplcli.execute import kernels_for
 from dplcli.execute.session import open_session
+from dplcli.language import PatternRule
 from dplcli.onnx_io import OnnxSchemas, to_proto
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches

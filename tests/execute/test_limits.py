@@ -21,7 +21,7 @@ from dplcli.onnx_io import model_from_proto
 from dplcli.verify import engines
 from dplcli.verify.values import ModelSource, RunError
 from tests.execute.support import SECONDS, needs_onednn, opened, written
-from tests.processor import adds_in_32_bits
+from tests.support.processor import adds_in_32_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

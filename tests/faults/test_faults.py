@@ -19,7 +19,7 @@ from dplcli import files
 from dplcli.cli.main import main
 from tests.cli.support import SAMPLES, contents
 from tests.fuzz.running import End, dpl, forked, warm_up
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 if TYPE_CHECKING:
     from pathlib import Path

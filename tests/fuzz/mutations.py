@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from dplcli.catalog.catalog import read_examples
 from dplcli.catalog.finding import find_catalog
-from dplcli.dpl import PatternRule
+from dplcli.language import PatternRule
 from dplcli.onnx_io import to_proto
 from dplcli.onnx_io.scratch import model_from_text
 from dplcli.passes.partition import partition

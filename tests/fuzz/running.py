@@ -28,7 +28,7 @@ import dplcli
 from dplcli.catalog import compiled
 from dplcli.catalog.finding import find_catalog
 from dplcli.cli.main import main
-from dplcli.dpl import RewriteRule
+from dplcli.language import RewriteRule
 from dplcli.onnx_io import OnnxSchemas, check_model
 from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.pipeline.rules import READERS

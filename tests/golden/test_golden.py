@@ -6,7 +6,7 @@ import pytest
 
 from tests.corpus.nets import ABSENT
 from tests.golden.record import answers, folder_of, golden, recorded_with, sessions, versions
-from tests.helpers import one_in
+from tests.support.helpers import one_in
 
 SESSIONS = sessions()
 IN_ORDER = sorted(SESSIONS, key=lambda name: (name != "residual_block", name != "commands"))

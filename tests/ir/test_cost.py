@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from dplcli.ir.operators import FORMULAS, OP_KINDS, flops
 from dplcli.onnx_io import load_model, model_from_proto
 from dplcli.pipeline.inspecting import exact_types
-from tests.helpers import model_from_text
+from tests.support.helpers import model_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.ir import Graph, Node, Value
-from tests.models import ir_of, node_making
+from tests.support.models import ir_of, node_making
 
 MANY = 100
 

@@ -10,7 +10,7 @@ import pytest
 from dplcli.ir import Model
 from dplcli.ir.traversal import check_structure, path_through_outside
 from dplcli.onnx_io import staged, to_proto
-from tests.models import ir_of, node_making, parse, read_values
+from tests.support.models import ir_of, node_making, parse, read_values
 
 LENGTH = 20_000
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dplcli.ir.operators import COMMUTATIVE, attribute_of, schema_of
-from tests.helpers import SCHEMAS
-from tests.models import ir_of, node_making, parse
+from tests.support.helpers import SCHEMAS
+from tests.support.models import ir_of, node_making, parse
 
 UNKNOWN = "float[]"
 

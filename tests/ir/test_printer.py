@@ -7,8 +7,8 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.ir.printer import node_window, print_node
-from tests.helpers import print_graph
-from tests.models import ir_of, node_making, parse
+from tests.support.helpers import print_graph
+from tests.support.models import ir_of, node_making, parse
 
 CHAIN = (
     "g (float[2] x) => (y) { a = Neg (x) b = Abs (a) [mid] d = Exp (b) e = Log (d) y = Sin (e) }"

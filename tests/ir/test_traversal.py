@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dplcli.ir import Model, Node, Value
 from dplcli.ir.traversal import check_structure, enclosing_node, path_through_outside, users
-from tests.models import ir_of, node_making, parse, read_values
+from tests.support.models import ir_of, node_making, parse, read_values
 
 NESTED = """g (float[2] x, bool c) => (y, z) {
   a = Neg (x)

@@ -7,7 +7,7 @@ import pytest
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Model, Node, Value
 from dplcli.ir.traversal import check_graph_structure, check_structure
-from tests.models import ir_of, node_making
+from tests.support.models import ir_of, node_making
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
 g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}, float[2] spare = {1, 2}> {

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from tests.helpers import run_model
+from tests.support.helpers import run_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

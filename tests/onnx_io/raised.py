@@ -9,7 +9,7 @@ import pytest
 from dplcli.errors import OpsetError
 from dplcli.onnx_io import RaisedOpset, model_from_proto
 from dplcli.onnx_io.opset import raise_opset as raise_with_types
-from tests.helpers import check_sound
+from tests.support.helpers import check_sound
 
 
 def parsed(text: str) -> onnx.ModelProto:

@@ -20,7 +20,7 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_external_data, check_model, convert, load_model, staged, to_proto
 from dplcli.verify.model import whole_of
 from dplcli.verify.values import ModelSource
-from tests.models import parse
+from tests.support.models import parse
 
 WEIGHT = np.array([3, 4], np.float32)
 

@@ -9,7 +9,7 @@ import pytest
 
 from dplcli.ir import Model
 from dplcli.onnx_io import load_model, to_proto
-from tests.models import ir_of, node_making, parse
+from tests.support.models import ir_of, node_making, parse
 
 BODIES = """g (float[N, 2] x, bool c) => (y) {
   t = Relu (x)

@@ -24,7 +24,7 @@ from dplcli.onnx_io.bounded import bounded, limited_memory
 from dplcli.onnx_io.convert import decode_type
 from dplcli.onnx_io.infer import Expansion, infer_node
 from dplcli.pipeline.inspecting import exact_types
-from tests.helpers import model_from_bytes, model_from_text, proto_from_text
+from tests.support.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

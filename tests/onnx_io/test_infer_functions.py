@@ -7,8 +7,8 @@ import pytest
 from dplcli.errors import InvalidModelError
 from dplcli.ir import Model
 from dplcli.onnx_io import to_proto
-from tests.helpers import model_from_bytes, model_from_text
-from tests.models import ir_of
+from tests.support.helpers import model_from_bytes, model_from_text
+from tests.support.models import ir_of
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "o" : 1]>'
 FUNCTION = '<domain: "o", opset_import: ["" : 17, "o" : 1]>'

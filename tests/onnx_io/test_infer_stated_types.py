@@ -6,7 +6,7 @@ import pytest
 from dplcli.ir import Model, Value
 from dplcli.onnx_io import to_proto
 from dplcli.shapes import Knowledge
-from tests.models import ir_of, parse
+from tests.support.models import ir_of, parse
 
 T = "t = Transpose <perm = [1, 0]> (x)"
 RELU = f"g (float[2,3] x) => (float[?,?] y) <{{0}} t> {{{{ {T} y = Relu (t) }}}}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from dplcli.onnx_io import AdaptedNode, paused_gc
-from tests.helpers import check_sound
 from tests.onnx_io.raised import check_raised, parsed, raise_opset
+from tests.support.helpers import check_sound
 
 if TYPE_CHECKING:
     import onnx

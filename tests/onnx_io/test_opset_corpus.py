@@ -10,7 +10,7 @@ from dplcli.errors import OpsetError, UsageError
 from dplcli.onnx_io import check_model, load_model, staged
 from dplcli.pipeline import verify
 from tests.corpus.nets import each_model, manifest, real_model
-from tests.helpers import strides, with_long
+from tests.support.helpers import strides, with_long
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ import onnx
 import pytest
 
 from dplcli.onnx_io import AdaptedNode
-from tests.helpers import run_model
 from tests.onnx_io.raised import check_raised, check_refused, parsed, raise_opset
+from tests.support.helpers import run_model
 
 NESTED = """<ir_version: 8, opset_import: ["" : 12, "f" : 1]>
 g (float[2, 3, 4] x) => (float[A, B, C] y, float[D, E, F] z) {

@@ -10,9 +10,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from dplcli.errors import OpsetError
-from tests.helpers import run_model
 from tests.onnx_io.one_node import OneNode, cases
 from tests.onnx_io.raised import raise_opset
+from tests.support.helpers import run_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

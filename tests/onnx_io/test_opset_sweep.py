@@ -13,9 +13,9 @@ from onnx.shape_inference import InferenceError
 
 from dplcli.ir.operators import FIRST_OPSET
 from dplcli.onnx_io.opset import REFUSED, bumps
-from tests.helpers import run_model
 from tests.onnx_io.raised import raise_opset
 from tests.onnx_io.test_opset_bumps import history
+from tests.support.helpers import run_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ import pytest
 from dplcli.errors import InvalidModelError
 from dplcli.ir.traversal import check_structure, users
 from dplcli.onnx_io import paused_gc, to_proto
-from tests.models import ir_of, node_making, parse, read_values
+from tests.support.models import ir_of, node_making, parse, read_values
 
 UNSORTED_CAPTURE = """g (float[2] x, bool c) => (float[2] y) {
   y = If (c) <then_branch = t () => (float[2] p) { p = Neg (late) },

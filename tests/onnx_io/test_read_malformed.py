@@ -20,9 +20,9 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.onnx_io.scratch import functions_from_text, model_from_text
 from dplcli.settings import RewriteSettings
-from tests.helpers import print_graph
-from tests.models import ir_of, parse
-from tests.strategies import within
+from tests.support.helpers import print_graph
+from tests.support.models import ir_of, parse
+from tests.support.strategies import within
 
 VICTIM = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
 g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}, float[2] u> {

@@ -12,7 +12,7 @@ from dplcli.ir import ArrayTensor, TensorType, Value
 from dplcli.ir.traversal import check_structure
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io import to_proto
-from tests.models import ir_of, parse
+from tests.support.models import ir_of, parse
 
 CODES = {name: code for name, code in onnx.TensorProto.DataType.items() if name != "UNDEFINED"}
 COPY = "g (float[3] x) => (float[3] y) { y = Identity (x) }"

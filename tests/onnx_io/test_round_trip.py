@@ -14,8 +14,8 @@ from dplcli.ir import Model
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import is_modified, load_model, staged, to_proto
 from tests.corpus.nets import each_model, listed_models
-from tests.models import ir_of, parse
 from tests.passes.rewriting import all_nodes as each_node
+from tests.support.models import ir_of, parse
 
 WHEEL = sorted((Path(onnx.__file__).parent / "backend/test/data").rglob("*.onnx"))
 SHIPPED = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))

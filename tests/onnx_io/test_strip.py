@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from dplcli.errors import ModelExportError
 from dplcli.onnx_io.strip import strip_file
-from tests.helpers import proto_from_text
+from tests.support.helpers import proto_from_text
 
 NET = """
 <ir_version: 10, opset_import: ["" : 17, "f" : 1]>

@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 
 from dplcli.onnx_io import load_model, staged
 from dplcli.passes.rewriter import GraphRewriter
-from tests.models import node_making, parse
 from tests.onnx_io.test_round_trip import mark_modified
+from tests.support.models import node_making, parse
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 18, "own" : 1]>

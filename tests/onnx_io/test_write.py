@@ -13,7 +13,7 @@ from dplcli.ir import Function, Graph, Model
 from dplcli.onnx_io import check_destination, check_model, is_modified, load_model, staged, to_proto
 from dplcli.settings import PartitionSettings, RewriteSettings
 from tests.cli.support import ROOT
-from tests.models import ir_of, parse
+from tests.support.models import ir_of, parse
 
 TEXT = "g (float[2] x) => (float[2] y) { y = Relu (x) }"
 CALLS = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>

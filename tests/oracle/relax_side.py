@@ -18,7 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax import dpl
 
-from tests.strategies import RandomGraph, Step
+from tests.support.strategies import RandomGraph, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

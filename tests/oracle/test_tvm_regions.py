@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from tests.helpers import rule
 from tests.passes.merged import groups
-from tests.strategies import RandomGraph, Step
+from tests.support.helpers import rule
+from tests.support.strategies import RandomGraph, Step
 
 pytest.importorskip("tvm", reason="the oracle is TVM's Relax: pip install apache-tvm")
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import dplcli.dpl.pattern
-from dplcli.dpl import PatternRule
+import dplcli.language.pattern
 from dplcli.errors import PatternSyntaxError
-from tests.helpers import (
+from dplcli.language import PatternRule
+from tests.support.helpers import (
     all_bindings,
     check_match,
     find_solutions,
@@ -32,7 +32,7 @@ from tests.helpers import (
     strides,
     taken,
 )
-from tests.strategies import SOURCES, RandomGraph, Step
+from tests.support.strategies import SOURCES, RandomGraph, Step
 
 pytest.importorskip("tvm", reason="the oracle is TVM's Relax matcher: pip install apache-tvm")
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.long
-HAS_NOT = hasattr(dplcli.dpl.pattern, "NotPattern")
+HAS_NOT = hasattr(dplcli.language.pattern, "NotPattern")
 
 KNOWN_DIFFERENCES = {
     "backtracking": "TVM never returns into a part that has succeeded; dpl does (language.md 2.1).",

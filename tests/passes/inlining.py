@@ -12,14 +12,14 @@ from dplcli.passes.inline import inline
 from dplcli.passes.partition import partition
 from dplcli.passes.records import is_written
 from dplcli.passes.select import select_matches
-from tests.helpers import (
+from tests.support.helpers import (
     check_sound,
     model_from_bytes,
     print_model,
     proto_from_text,
     rules_of,
 )
-from tests.structure import differences
+from tests.support.structure import differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Function, Model, Node
     from dplcli.passes.inline import Inlining
-    from tests.helpers import Rules
+    from tests.support.helpers import Rules
 
 
 def partitioned(original: onnx.ModelProto, rules: Rules, *, matches: int) -> onnx.ModelProto:
@@ -81,7 +81,7 @@ def check_inlined(before: str, after: str) -> onnx.ModelProto:
 
     Args:
         before: The model as ONNX text.
-        after: What :func:`tests.helpers.print_model` prints afterwards.
+        after: What :func:`tests.support.helpers.print_model` prints afterwards.
     """
     original = proto_from_text(before)
     written, result = inlined(original, everything=True)

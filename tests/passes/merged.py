@@ -14,7 +14,7 @@ from dplcli.onnx_io import to_proto
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
-from tests.helpers import (
+from tests.support.helpers import (
     check_sound,
     model_from_bytes,
     partitioned,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Graph, Model
     from dplcli.passes.merge import Region
-    from tests.helpers import Rules
+    from tests.support.helpers import Rules
 
     Edges: TypeAlias = set[tuple[str, str]]
 

@@ -12,7 +12,7 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.repeat import outline_repeats
 from dplcli.settings import RepeatSettings
-from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text
+from tests.support.helpers import check_sound, model_from_bytes, print_model, proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dplcli.dpl import Condition, Rejection, RewriteRule
-from dplcli.dpl.replacement import Draft, draft_replacement, parse_replacement, whole_node
-from dplcli.dpl.rule import read_match
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, RULE_KEY
 from dplcli.ir.traversal import check_structure
+from dplcli.language import Condition, Rejection, RewriteRule
+from dplcli.language.replacement import Draft, draft_replacement, parse_replacement, whole_node
+from dplcli.language.rule import read_match
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import (
     Change,
@@ -24,7 +24,13 @@ from dplcli.passes.rewrite import (
 )
 from dplcli.passes.rewriter import RewriteListener
 from dplcli.passes.select import judge, matchable_graphs
-from tests.helpers import SCHEMAS, model_from_bytes, pattern_of, print_model, proto_from_text
+from tests.support.helpers import (
+    SCHEMAS,
+    model_from_bytes,
+    pattern_of,
+    print_model,
+    proto_from_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,9 +38,9 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from dplcli.dpl.replacement import RewriteFunction
-    from dplcli.dpl.rule import Match
     from dplcli.ir import Model, Node, Value
+    from dplcli.language.replacement import RewriteFunction
+    from dplcli.language.rule import Match
     from dplcli.passes.rewrite import Application
 
 

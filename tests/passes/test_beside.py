@@ -15,8 +15,12 @@ from dplcli.passes.rewrite import rewrite
 from dplcli.passes.rewriter import object_to_devices
 from dplcli.passes.select import select_matches
 from dplcli.settings import RepeatSettings
-from tests.beside import HEADER, UNKNOWN, conv_bn, placed, plain, quantised, trained
-from tests.helpers import (
+from tests.passes.inlining import check_undone
+from tests.passes.inlining import inlined as inlined_through_file
+from tests.passes.repeating import chain, numbered
+from tests.passes.rewriting import rewrite_rule
+from tests.support.beside import HEADER, UNKNOWN, conv_bn, placed, plain, quantised, trained
+from tests.support.helpers import (
     describe_refusals,
     model_from_bytes,
     proto_from_text,
@@ -24,11 +28,7 @@ from tests.helpers import (
     rules_of,
     shipped_rewrites,
 )
-from tests.passes.inlining import check_undone
-from tests.passes.inlining import inlined as inlined_through_file
-from tests.passes.repeating import chain, numbered
-from tests.passes.rewriting import rewrite_rule
-from tests.structure import differences
+from tests.support.structure import differences
 
 CHAIN = f"{HEADER}g (float[2] x) => (float[2] y) "
 THREE = CHAIN + "{ [a] p = Neg (x) [b] q = Abs (p) [c] y = Relu (q) }"

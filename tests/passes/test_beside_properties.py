@@ -19,11 +19,11 @@ from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.rewrite import rewrite
 from dplcli.passes.select import select_matches
 from dplcli.settings import RepeatSettings
-from tests.beside import decorated, lost_in_silence
-from tests.helpers import model_from_bytes, proto_from_text, rule
 from tests.passes.repeating import chain, numbered
-from tests.random_models import sound_cases
-from tests.structure import differences
+from tests.support.beside import decorated, lost_in_silence
+from tests.support.helpers import model_from_bytes, proto_from_text, rule
+from tests.support.random_models import sound_cases
+from tests.support.structure import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from dplcli.ir.operators import COMMUTATIVE
 from dplcli.passes.forms import FormKey, OperatorUse, form_of
-from tests.helpers import check_outcome, partitioned, proto_from_text, rule
 from tests.passes.inlining import inlined
+from tests.support.helpers import check_outcome, partitioned, proto_from_text, rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 HEAD = "g (float[1,2,4,4] a, float[1,2,4,4] b) => (float[1,2,4,4] o)"
 WEIGHTS = "<float[2,2,1,1] w = {1, 2, 3, 4}, float[2,1,1] k = {1, 2}>"

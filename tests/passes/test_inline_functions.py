@@ -12,8 +12,8 @@ from dplcli.errors import PassError
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
-from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text, rule
 from tests.passes.inlining import check_inlined, inlined, partitioned
+from tests.support.helpers import check_sound, model_from_bytes, print_model, proto_from_text, rule
 
 HEAD = '<ir_version: 10, opset_import: ["" : 17, "f" : 1]>'
 F = '<domain: "f", opset_import: ["" : 17]>'

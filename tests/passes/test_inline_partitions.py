@@ -8,9 +8,9 @@ import pytest
 from dplcli.errors import InvalidModelError
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
-from tests.helpers import check_sound, model_from_bytes, proto_from_text, rule
 from tests.passes.inlining import check_undone, inlined, partitioned
-from tests.structure import differences
+from tests.support.helpers import check_sound, model_from_bytes, proto_from_text, rule
+from tests.support.structure import differences
 
 CONVS = """g (float[1,1,8,8] a) => (float[1,1,N,M] o)
   <float[1,1,1,1] k = {2}, float[1,1,1,1] l = {3}>"""

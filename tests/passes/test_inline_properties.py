@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplcli.dpl import PatternRule
 from dplcli.ir.traversal import check_structure
+from dplcli.language import PatternRule
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.records import is_written
 from dplcli.passes.select import select_matches
-from tests.helpers import model_from_bytes, proto_from_text, rule
-from tests.random_models import named as with_names
-from tests.random_models import rule_texts, scoped_models
-from tests.strategies import RandomGraph, graphs, subgraph_patterns
-from tests.structure import differences
+from tests.support.helpers import model_from_bytes, proto_from_text, rule
+from tests.support.random_models import named as with_names
+from tests.support.random_models import rule_texts, scoped_models
+from tests.support.strategies import RandomGraph, graphs, subgraph_patterns
+from tests.support.structure import differences
 
 POLICIES = ("auto", "embed", "lift")
 ESCAPES = ("refuse", "duplicate", "outputs")

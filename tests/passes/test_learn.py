@@ -9,8 +9,8 @@ import pytest
 
 from dplcli.onnx_io import model_from_proto
 from dplcli.passes.learn import learn_rule
-from tests.helpers import proto_from_text, selected, taken
 from tests.passes.learned import CONV, check_written, learned, lines, nodes_of
+from tests.support.helpers import proto_from_text, selected, taken
 
 
 @pytest.mark.parametrize(

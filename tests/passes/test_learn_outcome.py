@@ -6,8 +6,8 @@ import pytest
 
 from dplcli.onnx_io import load_model, model_from_proto
 from dplcli.passes.learn import learn_rule
-from tests.helpers import partitioned, proto_from_text, selected
 from tests.passes.learned import CONV, alike, check_written, learned, lines, nodes_of
+from tests.support.helpers import partitioned, proto_from_text, selected
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 

@@ -9,9 +9,9 @@ from dplcli.errors import UsageError
 from dplcli.ir import Node
 from dplcli.passes.learn import learn_rule
 from dplcli.passes.select import select_matches
-from tests.helpers import check_outcome, find_solutions, model_from_text
 from tests.passes.learned import check_written, nodes_of
-from tests.strategies import RandomGraph, graphs
+from tests.support.helpers import check_outcome, find_solutions, model_from_text
+from tests.support.strategies import RandomGraph, graphs
 
 
 def reads(graph: RandomGraph, name: str) -> tuple[str, ...]:

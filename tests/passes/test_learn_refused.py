@@ -4,8 +4,8 @@ import pytest
 
 from dplcli.errors import PassError, UsageError
 from dplcli.passes.learn import learn_rule
-from tests.helpers import partitioned
 from tests.passes.learned import alike, learned
+from tests.support.helpers import partitioned
 
 BRANCHES = """g (float[2] x, bool c) => (y, z) { a = Relu (x) z = Neg (x)
     y = If (c) <then_branch = t () => (p) { p = Neg (a) },

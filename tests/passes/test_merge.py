@@ -12,7 +12,9 @@ from dplcli.onnx_io import to_proto
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
-from tests.helpers import (
+from tests.passes.inlining import inlined
+from tests.passes.merged import check_merge, check_merged_again, groups, merged
+from tests.support.helpers import (
     check_sound,
     model_from_bytes,
     print_model,
@@ -20,12 +22,10 @@ from tests.helpers import (
     rule,
     rule_name,
 )
-from tests.passes.inlining import inlined
-from tests.passes.merged import check_merge, check_merged_again, groups, merged
-from tests.structure import differences
+from tests.support.structure import differences
 
 if TYPE_CHECKING:
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 RELU = rule("Relu(x)", name="relu", target="s")
 ADD = rule("Add(x, y)", name="add", target="s")

@@ -18,7 +18,7 @@ from dplcli.ir.traversal import check_structure
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
-from tests.helpers import model_from_bytes, rule
+from tests.support.helpers import model_from_bytes, rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,16 +15,16 @@ from dplcli.onnx_io import to_proto
 from dplcli.passes import merge
 from dplcli.passes.inline import inline
 from dplcli.settings import PartitionSettings
-from tests.helpers import check_sound, model_from_bytes, partitioned, proto_from_text, rule
 from tests.passes.merged import check_largest, check_merge, merged
-from tests.random_models import HEADER, rule_texts, scoped_models
-from tests.strategies import BINARY, UNARY, graphs, rich_graphs, subgraph_patterns
+from tests.support.helpers import check_sound, model_from_bytes, partitioned, proto_from_text, rule
+from tests.support.random_models import HEADER, rule_texts, scoped_models
+from tests.support.strategies import BINARY, UNARY, graphs, rich_graphs, subgraph_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl import PatternRule
-    from tests.strategies import RandomGraph
+    from dplcli.language import PatternRule
+    from tests.support.strategies import RandomGraph
 
 _ARGUMENTS = dict.fromkeys(UNARY, "x") | dict.fromkeys(BINARY, "x, y") | {"Sum": "x, y, z"}
 _SINGLE = [f"{op}({args})" for op, args in _ARGUMENTS.items() if op != "Identity"]

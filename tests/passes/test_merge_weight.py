@@ -8,7 +8,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state
 
 from dplcli.ir.operators import HEAVY
 from dplcli.passes.merge import is_heavy
-from tests.helpers import model_from_text
+from tests.support.helpers import model_from_text
 
 KNOWN = {
     (schema.domain, schema.name) for schema in onnxruntime_pybind11_state.get_all_operator_schema()

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.helpers import (
+from tests.support.helpers import (
     check_outcome,
     check_partition,
     model_from_text,
@@ -424,7 +424,7 @@ def test_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     here = partitioned([rule(ADD_RELU), rule("Neg(x)", name="n")], text)[2]
     assert here == partitioned([rule(ADD_RELU), rule("Neg(x)", name="n")], text)[2]
     program = (
-        "import sys; from tests.helpers import partitioned, rule\n"
+        "import sys; from tests.support.helpers import partitioned, rule\n"
         f"data = partitioned([rule({ADD_RELU!r}), rule('Neg(x)', name='n')], {text!r})[2]\n"
         "open(sys.argv[1], 'wb').write(data)"
     )

@@ -16,16 +16,16 @@ from dplcli.passes import partition as outlining
 from dplcli.passes.select import select_matches
 from tests.corpus.matrix import CONSTANTS, TARGETS
 from tests.corpus.nets import listed_models, real_model
-from tests.helpers import SCHEMAS, proto_from_text, rule, thinned
-from tests.random_models import rule_texts
-from tests.strategies import RandomGraph, graphs
+from tests.support.helpers import SCHEMAS, proto_from_text, rule, thinned
+from tests.support.random_models import rule_texts
+from tests.support.strategies import RandomGraph, graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.dpl import PatternRule
-    from dplcli.dpl.rule import Match
+    from dplcli.language import PatternRule
+    from dplcli.language.rule import Match
 
 NAMES = ("", "a", "r0_0", "r1", '"quoted" %s', "100 %", "ä\\")
 

@@ -6,7 +6,8 @@ import onnx
 import pytest
 
 from dplcli.passes.select import select_matches
-from tests.helpers import (
+from tests.passes.inlining import check_undone, partitioned
+from tests.support.helpers import (
     check_outcome,
     check_partition,
     describe_refusals,
@@ -16,7 +17,6 @@ from tests.helpers import (
     selected,
     taken,
 )
-from tests.passes.inlining import check_undone, partitioned
 
 ONE = """g (float[2] x, bool c) => (float[2] o) <float[2] k = {1, 2}> {
   [r] a = Relu (x)

@@ -11,14 +11,14 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.partition import partition
 from dplcli.passes.select import Selection, select_matches
-from tests.helpers import SCHEMAS, model_from_text, rule, rule_name
+from tests.support.helpers import SCHEMAS, model_from_text, rule, rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import onnx
 
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 TWO_FORMS = "(float[2] a, float[2] b) => (o, p) { s = Add (a, b) o = Relu (s) p = Relu (a) }"
 

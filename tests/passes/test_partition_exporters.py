@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.helpers import check_idempotent, partitioned, rule, run_model, taken
+from tests.support.helpers import check_idempotent, partitioned, rule, run_model, taken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 # As torch.export and export_modules_as_functions write them: dots in domains and in names, an
 # opset of the domain's own, one function per layer, and the same library functions in all of them.

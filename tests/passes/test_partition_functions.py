@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 from dplcli.errors import PassError
-from tests.helpers import (
+from tests.support.helpers import (
     check_outcome,
     check_partition,
     check_sound,
@@ -20,7 +20,7 @@ from tests.helpers import (
 )
 
 if TYPE_CHECKING:
-    from tests.helpers import Rules
+    from tests.support.helpers import Rules
 
 CONVS = """g (float[1,1,8,8] a) => (float[1,1,N,M] o)
   <float[1,1,1,1] k = {2}, float[1,1,1,1] l = {3}>"""

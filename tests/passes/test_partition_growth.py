@@ -15,13 +15,13 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.catalog import find_catalog, read_catalogs
-from dplcli.dpl import conditions
-from dplcli.dpl.conditions import Expression
-from dplcli.dpl.matcher import Matcher
+from dplcli.language import conditions
+from dplcli.language.conditions import Expression
+from dplcli.language.matcher import Matcher
 from dplcli.onnx_io import infer
 from dplcli.passes.partition import OutlineMaker, partition
 from dplcli.passes.select import select_matches
-from tests.helpers import SCHEMAS, model_from_bytes, rule
+from tests.support.helpers import SCHEMAS, model_from_bytes, rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplcli.dpl import PatternRule
-from tests.helpers import check_idempotent, check_sound, partitioned, proto_from_text, rule
-from tests.random_models import rule_texts
-from tests.strategies import RandomGraph, graphs, subgraph_patterns
+from dplcli.language import PatternRule
+from tests.support.helpers import check_idempotent, check_sound, partitioned, proto_from_text, rule
+from tests.support.random_models import rule_texts
+from tests.support.strategies import RandomGraph, graphs, subgraph_patterns
 
 POLICIES = ("auto", "embed", "lift")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from tests.helpers import (
+from tests.support.helpers import (
     check_idempotent,
     check_outcome,
     check_partition,

@@ -10,16 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplcli.dpl.rule import POLICIES
 from dplcli.errors import PatternSyntaxError
-from tests.helpers import HEADER, check_idempotent, check_sound, partitioned, proto_from_text, rule
-from tests.random_models import RICH, named, scoped_models
-from tests.strategies import near_patterns, rich_graphs, rich_patterns
+from dplcli.language.rule import POLICIES
+from tests.support.helpers import (
+    HEADER,
+    check_idempotent,
+    check_sound,
+    partitioned,
+    proto_from_text,
+    rule,
+)
+from tests.support.random_models import RICH, named, scoped_models
+from tests.support.strategies import near_patterns, rich_graphs, rich_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 # A node that became part of a call is no Relu any more, say, and a call reads past an Identity, so
 # that nobody else may read it.

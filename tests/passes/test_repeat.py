@@ -6,7 +6,6 @@ import onnx
 import pytest
 
 from dplcli.settings import RepeatSettings
-from tests.helpers import check_sound, proto_from_text
 from tests.passes.repeating import (
     ANY_SAVING,
     chain,
@@ -16,6 +15,7 @@ from tests.passes.repeating import (
     repeated,
     weights,
 )
+from tests.support.helpers import check_sound, proto_from_text
 
 LAYER = "a# = Relu (@) b# = Sin (a#) c# = Mul (b#, @) d# = Tanh (c#)"
 HEAD = "g (float[4] x) => (float[4] z)"

@@ -15,7 +15,7 @@ import pytest
 
 from dplcli.passes.repeat import outline_repeats
 from dplcli.settings import RepeatSettings
-from tests.helpers import model_from_bytes
+from tests.support.helpers import model_from_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

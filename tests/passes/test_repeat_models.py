@@ -14,7 +14,7 @@ from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.repeat import outline_repeats
 from dplcli.settings import RepeatingSettings, RepeatSettings
 from tests.corpus.nets import each_model, light_net, real_model
-from tests.helpers import model_from_bytes
+from tests.support.helpers import model_from_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

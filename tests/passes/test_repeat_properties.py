@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import check_sound, proto_from_text
 from tests.passes.repeating import ANY_SAVING, repeated
-from tests.strategies import graphs
+from tests.support.helpers import check_sound, proto_from_text
+from tests.support.strategies import graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,10 +11,10 @@ from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.repeat import outline_repeats
 from dplcli.settings import RepeatSettings
 from tests.corpus.nets import each_model, light_net, real_model
-from tests.helpers import model_from_bytes, proto_from_text
 from tests.passes.inlining import inlined
 from tests.passes.test_repeat_models import LAYERS
-from tests.structure import differences
+from tests.support.helpers import model_from_bytes, proto_from_text
+from tests.support.structure import differences
 
 ANY_SAVING = RepeatSettings(min_saving=0, min_nodes=2)
 

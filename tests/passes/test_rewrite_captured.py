@@ -11,12 +11,12 @@ import pytest
 from dplcli.errors import PatternSyntaxError
 from dplcli.ir.traversal import check_structure
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import check_sound, model_from_text, print_model, proto_from_text
 from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
+from tests.support.helpers import check_sound, model_from_text, print_model, proto_from_text
 
 if TYPE_CHECKING:
-    from dplcli.dpl import Match, RewriteRule
-    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
+    from dplcli.language import Match, RewriteRule
+    from dplcli.language.replacement import GraphBuilder, NewValue, Operand
 
 NEGATION = rewrite_rule("Neg(Neg(v))", "v", name="negation")
 COPY = rewrite_rule("Identity(v)", "v", name="copy")

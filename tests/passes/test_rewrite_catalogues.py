@@ -18,29 +18,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.catalog import read_catalogs
-from dplcli.dpl import is_op, wildcard
-from dplcli.dpl.explain import Tracer
-from dplcli.dpl.replacement import RewriteRule
 from dplcli.errors import CatalogError, PatternSyntaxError
 from dplcli.ir.traversal import check_structure
+from dplcli.language import is_op, wildcard
+from dplcli.language.explain import Tracer
+from dplcli.language.replacement import RewriteRule
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, Rewriting, rewrite
 from dplcli.passes.select import select_matches
-from tests.helpers import (
+from tests.passes.rewriting import rewrite_rule
+from tests.support.helpers import (
     SCHEMAS,
     check_sound,
     model_from_text,
     print_model,
     proto_from_text,
 )
-from tests.passes.rewriting import rewrite_rule
-from tests.strategies import graphs, within
+from tests.support.strategies import graphs, within
 
 if TYPE_CHECKING:
-    from dplcli.dpl.replacement import DraftOutput, GraphBuilder
-    from dplcli.dpl.rule import Match
     from dplcli.ir import SchemaLibrary
-    from tests.strategies import RandomGraph
+    from dplcli.language.replacement import DraftOutput, GraphBuilder
+    from dplcli.language.rule import Match
+    from tests.support.strategies import RandomGraph
 
     Entry: TypeAlias = tuple[str, str]
 

@@ -8,20 +8,20 @@ import numpy as np
 import onnx.checker
 import pytest
 
-from dplcli.dpl import RewriteRule, is_const, is_op, wildcard
-from dplcli.dpl.replacement import DraftOutput, GraphBuilder
 from dplcli.errors import DplError, PassError
 from dplcli.ir import ArrayTensor, Attribute
+from dplcli.language import RewriteRule, is_const, is_op, wildcard
+from dplcli.language.replacement import DraftOutput, GraphBuilder
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import check_sound, model_from_text, print_model, proto_from_text
 from tests.passes.rewriting import Watched, bound, check_settled, rewrite_rule, rewritten
+from tests.support.helpers import check_sound, model_from_text, print_model, proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dplcli.dpl import Match, Rejection
-    from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.replacement import NewValue, Operand, RewriteFunction
+    from dplcli.language import Match, Rejection
+    from dplcli.language.pattern import DFPattern
+    from dplcli.language.replacement import NewValue, Operand, RewriteFunction
 
     Function = Callable[[Match, GraphBuilder], Any]
 

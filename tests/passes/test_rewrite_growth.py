@@ -16,21 +16,21 @@ import onnx.helper
 import onnx.numpy_helper
 import pytest
 
-from dplcli.dpl.matcher import Matcher
 from dplcli.ir.traversal import check_structure
+from dplcli.language.matcher import Matcher
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.rewriter import GraphRewriter
-from tests.helpers import check_sound, model_from_bytes, model_from_text, thinned, with_long
 from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
-from tests.strategies import FOUR_TIMES, growth, within
+from tests.support.helpers import check_sound, model_from_bytes, model_from_text, thinned, with_long
+from tests.support.strategies import FOUR_TIMES, growth, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dplcli.dpl import Match, RewriteRule
-    from dplcli.dpl.replacement import GraphBuilder, NewValue
     from dplcli.ir import Node
+    from dplcli.language import Match, RewriteRule
+    from dplcli.language.replacement import GraphBuilder, NewValue
     from dplcli.passes.rewrite import Rewriting
 
     Steps = list[tuple[str, list[str], list[str]]]

@@ -12,7 +12,6 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.rewrite import RestrictingObserver, Restriction, rewrite
 from tests.corpus.nets import listed_models, real_model
-from tests.helpers import model_from_bytes, rewriting_catalogues, shipped_rewrites, thinned
 from tests.passes.rewriting import (
     Rewritten,
     check_interface,
@@ -20,7 +19,8 @@ from tests.passes.rewriting import (
     check_names,
     check_settled,
 )
-from tests.random_models import cascading_rules
+from tests.support.helpers import model_from_bytes, rewriting_catalogues, shipped_rewrites, thinned
+from tests.support.random_models import cascading_rules
 
 SAMPLES = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))
 

@@ -15,12 +15,18 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from dplcli.passes.rewrite import Restriction
-from tests.helpers import check_sound
 from tests.passes.rewriting import check_settled, facts_of, rewritten
-from tests.random_models import cascading_cases, flat_cases, rich_cases, scoped_cases, sound_cases
+from tests.support.helpers import check_sound
+from tests.support.random_models import (
+    cascading_cases,
+    flat_cases,
+    rich_cases,
+    scoped_cases,
+    sound_cases,
+)
 
 if TYPE_CHECKING:
-    from dplcli.dpl import RewriteRule
+    from dplcli.language import RewriteRule
 
     Case = tuple[onnx.ModelProto, list[RewriteRule]]
 
@@ -155,7 +161,7 @@ def test_one_application_after_the_other(case: Case) -> None:
 SCRIPT = """
 import hashlib, random
 from tests.passes.rewriting import rewritten
-from tests.random_models import cascading_rules, long_graph
+from tests.support.random_models import cascading_rules, long_graph
 
 digest = hashlib.sha256()
 for seed in range(20):

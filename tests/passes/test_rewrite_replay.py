@@ -24,14 +24,14 @@ from dplcli.passes.rewrite import (
     replay,
     rewrite,
 )
-from tests.helpers import SCHEMAS, model_from_text
+from tests.support.helpers import SCHEMAS, model_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl import RewriteRule
-    from dplcli.dpl.rule import Match
     from dplcli.ir import Model, Node
+    from dplcli.language import RewriteRule
+    from dplcli.language.rule import Match
     from dplcli.passes.rewrite import Application
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.dpl.replacement import nodewise
+from dplcli.language.replacement import nodewise
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import check_sound, model_from_text, proto_from_text
 from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
+from tests.support.helpers import check_sound, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
-    from dplcli.dpl import Match, Rejection, RewriteRule
-    from dplcli.dpl.replacement import GraphBuilder, NewValue
+    from dplcli.language import Match, Rejection, RewriteRule
+    from dplcli.language.replacement import GraphBuilder, NewValue
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
 

@@ -6,7 +6,7 @@ from dplcli.errors import InvalidGraphError
 from dplcli.ir import Node, Value
 from dplcli.ir.traversal import check_structure
 from dplcli.passes.rewriter import GraphRewriter, RewriteListener
-from tests.helpers import model_from_text, print_model
+from tests.support.helpers import model_from_text, print_model
 
 TEXT = "g (float[2] a) => (o) <float[2] k = {1, 2}> { r = Relu (a) s = Neg (r) o = Abs (s) }"
 

@@ -18,24 +18,24 @@ from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.partitioning import written_functions
 from dplcli.settings import RepeatSettings
-from tests.helpers import check_sound, model_from_bytes, proto_from_text
-from tests.helpers import rule as rule_of
 from tests.passes.rewriting import all_nodes
 from tests.passes.test_inline_properties import drawn_rule
 from tests.passes.test_repeat_properties import planted
-from tests.random_models import HEADER, scoped_models
-from tests.random_models import named as with_names
-from tests.strategies import graphs
-from tests.structure import differences
+from tests.support.helpers import check_sound, model_from_bytes, proto_from_text
+from tests.support.helpers import rule as rule_of
+from tests.support.random_models import HEADER, scoped_models
+from tests.support.random_models import named as with_names
+from tests.support.strategies import graphs
+from tests.support.structure import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import onnx
 
-    from dplcli.dpl import PatternRule
     from dplcli.ir import Model
-    from tests.strategies import RandomGraph
+    from dplcli.language import PatternRule
+    from tests.support.strategies import RandomGraph
 
 TARGETS = ("one", "two")
 CATALOG = ("Relu(Abs(x))", "Neg(Add(x, y))", "Add(Relu(x), y)", "Mul(x, const(w))", "Relu(x)")

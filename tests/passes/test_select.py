@@ -3,7 +3,7 @@
 import pytest
 
 from dplcli.passes.select import select_matches
-from tests.helpers import (
+from tests.support.helpers import (
     describe_refusals,
     model_from_bytes,
     model_from_text,

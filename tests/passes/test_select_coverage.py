@@ -19,13 +19,13 @@ from dplcli.pipeline.matching import Measuring
 from dplcli.report.json import parts_of
 from dplcli.report.layout import lines_of
 from dplcli.report.partition import coverage_report
-from tests.helpers import model_from_text, rule
+from tests.support.helpers import model_from_text, rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dplcli.dpl import PatternRule
     from dplcli.ir import Model
+    from dplcli.language import PatternRule
     from dplcli.passes.select import Coverage, Selection
 
 ROOT = Path(__file__).parents[2]

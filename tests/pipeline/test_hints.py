@@ -18,7 +18,7 @@ from dplcli.pipeline import hints
 from dplcli.report.json import record_of
 from dplcli.settings import MatchSettings, PartitionSettings, RewriteSettings
 from tests.corpus.nets import listed_models, real_model
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.analysis.pairing import find_differences
-from dplcli.dpl import RewriteRule
-from dplcli.dpl.foldings import is_near
+from dplcli.language import RewriteRule
+from dplcli.language.foldings import is_near
 from dplcli.outcomes import Delivery, RewritesOutcome
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.catalogs import check_catalogs, load_catalog_rules, try_catalogs
 from dplcli.pipeline.learning import learn_rewrites
 from dplcli.pipeline.proving import DEFAULT_TRIALS
-from tests.helpers import model_from_bytes, proto_from_text, with_long
 from tests.passes.rewriting import rewrite_rule, rewritten
-from tests.strategies import RandomGraph, graphs
+from tests.support.helpers import model_from_bytes, proto_from_text, with_long
+from tests.support.strategies import RandomGraph, graphs
 
 TRIALS, FEW = 20, 12
 """Graphs that each rule is tried on as it is learned, and again, with other numbers."""

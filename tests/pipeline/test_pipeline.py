@@ -12,8 +12,8 @@ import onnxruntime as ort
 import pytest
 
 from dplcli import pipeline
-from dplcli.dpl import PatternRule, is_op, wildcard
 from dplcli.errors import DplError, ModelLoadError, UsageError
+from dplcli.language import PatternRule, is_op, wildcard
 from dplcli.settings import MatchSettings, PartitionSettings
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"

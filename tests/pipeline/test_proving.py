@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dplcli.catalog.sketch import sketches
-from dplcli.dpl import is_op, wildcard
-from dplcli.dpl.replacement import RewriteRule
-from dplcli.dpl.rule import Example
+from dplcli.language import is_op, wildcard
+from dplcli.language.replacement import RewriteRule
+from dplcli.language.rule import Example
 from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.onnx_io.scratch import model_from_text
 from dplcli.passes.select import select_matches
@@ -23,11 +23,11 @@ from dplcli.pipeline.operands import FORMS
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
 from dplcli.pipeline.sampling import Sampler, model_of
 from dplcli.pipeline.wishes import Facet, Wish, wishes_of
-from tests.helpers import one_in, shipped_rewrites, thinned
+from tests.support.helpers import one_in, shipped_rewrites, thinned
 
 if TYPE_CHECKING:
-    from dplcli.dpl.replacement import GraphBuilder, RewriteFunction
-    from dplcli.dpl.rule import Match
+    from dplcli.language.replacement import GraphBuilder, RewriteFunction
+    from dplcli.language.rule import Match
     from dplcli.outcomes import Trial
     from dplcli.verify import Check, VerificationResult
 

@@ -14,17 +14,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from dplcli.catalog import read_catalogs
-from dplcli.dpl.replacement import Replacement
 from dplcli.ir.traversal import check_structure
+from dplcli.language.replacement import Replacement
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
-from tests.helpers import SCHEMAS, check_sound, model_from_text, one_in, proto_from_text, thinned
+from tests.support.helpers import (
+    SCHEMAS,
+    check_sound,
+    model_from_text,
+    one_in,
+    proto_from_text,
+    thinned,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.language.replacement import RewriteRule
 
 FOLDER = Path(__file__).parent
 FEW = 3

@@ -10,8 +10,8 @@ import pytest
 from dplcli.errors import UsageError
 from dplcli.report.drawing import dot, mermaid
 from dplcli.report.picture import opened, picture_of
-from tests.models import ir_of, parse
 from tests.report.made import HOSTILE
+from tests.support.models import ir_of, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

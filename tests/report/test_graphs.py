@@ -20,7 +20,7 @@ from dplcli.report.view import (
     view_data,
 )
 from dplcli.settings import ExplainSettings, PartitionSettings, RewriteSettings
-from tests.models import ir_of, parse
+from tests.support.models import ir_of, parse
 
 if TYPE_CHECKING:
     from pathlib import Path

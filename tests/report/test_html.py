@@ -29,10 +29,10 @@ from dplcli.report.verify import (
 )
 from dplcli.report.view import SCRIPTS, beside_record, view_data
 from dplcli.verify import Power
-from tests.helpers import with_long
-from tests.models import ir_of
 from tests.report.made import HOSTILE, compared, documents, inside, output, result
 from tests.report.pages import Page
+from tests.support.helpers import with_long
+from tests.support.models import ir_of
 
 DOCUMENTS = documents()
 ALL = pytest.mark.parametrize("name", with_long({name: (name,) for name in DOCUMENTS}, {"many"}))

@@ -15,7 +15,7 @@ from dplcli.errors import UsageError
 from dplcli.ir.types import ArrayTensor
 from dplcli.report.picture import MOST_ITEMS, Box, facts_of, opened, picture_of, scope_path
 from tests.diff.compared import calls_in
-from tests.models import ir_of, parse
+from tests.support.models import ir_of, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,9 +17,9 @@ from dplcli.ir.model import scope_of
 from dplcli.report.drawing import COLOURS
 from dplcli.report.picture import opened, picture_of
 from dplcli.report.view import SCHEMA, SCRIPTS, NodeFigures, view_data, view_page
-from tests.models import ir_of, parse
 from tests.report.made import HOSTILE
 from tests.report.pages import Page
+from tests.support.models import ir_of, parse
 
 
 def page_of(model: str | onnx.ModelProto, label: str = "m.onnx") -> str:

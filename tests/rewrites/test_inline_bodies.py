@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from tests.helpers import check_sound
 from tests.rewrites.test_simplification import ops, prepared
+from tests.support.helpers import check_sound
 
 MAIN = "g (float[2] x) => (float[2] y)"
 CONSTANTS = "bool yes = {1}, bool no = {0}, int64 none = {0}, int64 one = {1}, int64 two = {2}"

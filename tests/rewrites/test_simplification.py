@@ -18,9 +18,15 @@ from dplcli.onnx_io import model_from_proto
 from dplcli.passes.rewrite import RestrictingObserver, Restriction, rewrite
 from dplcli.rewrites import simplification as module
 from dplcli.rewrites.simplification import freed_by, may_become, size_in_bytes
-from tests.helpers import SCHEMAS, check_sound, model_from_bytes, model_from_text, proto_from_text
 from tests.passes.rewriting import Rewritten, check_settled, rewritten
-from tests.strategies import graphs
+from tests.support.helpers import (
+    SCHEMAS,
+    check_sound,
+    model_from_bytes,
+    model_from_text,
+    proto_from_text,
+)
+from tests.support.strategies import graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +34,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Node
-    from tests.strategies import RandomGraph
+    from dplcli.language.replacement import RewriteRule
+    from tests.support.strategies import RandomGraph
 
 ROOT = Path(__file__).parents[2]
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "own" : 1]>\n'

@@ -12,7 +12,7 @@ import pytest
 from dplcli.analysis.numbering import same_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import (
+from tests.support.helpers import (
     check_sound,
     model_from_text,
     print_model,

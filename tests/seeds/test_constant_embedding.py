@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dplcli.dpl import DFPattern, is_const, is_input, is_op, is_value, wildcard
-from tests.helpers import check_partition, pattern_of, rule
+from dplcli.language import DFPattern, is_const, is_input, is_op, is_value, wildcard
+from tests.support.helpers import check_partition, pattern_of, rule
 
 BODY = "c = Conv (x, w) a = Add (c, b) o = Relu (a)"
 WITH_INPUT = f"""g (float[1,1,2,2] x, float[1,1,1,1] w, float[1,1,1] b) => (float[1,1,2,2] o) {{

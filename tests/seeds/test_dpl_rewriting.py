@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dplcli.dpl import DFPattern, is_const, is_op, wildcard
-from tests.helpers import all_bindings, check_match, pattern_of, selected, taken
+from dplcli.language import DFPattern, is_const, is_op, wildcard
+from tests.support.helpers import all_bindings, check_match, pattern_of, selected, taken
 
 DOUBLED = """g (float[16,16] x) => (float[16,16] x4) {
     x2 = Add (x, x) x4 = Add (x2, x2) }"""

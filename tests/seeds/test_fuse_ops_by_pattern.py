@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import check_outcome, check_partition, rule, selected, taken
+from tests.support.helpers import check_outcome, check_partition, rule, selected, taken
 
 if TYPE_CHECKING:
     import onnx
 
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 IMAGE = "float[1,1,6,6] data"
 WEIGHT1 = "float[1,1,3,3] weight1"

@@ -6,9 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from dplcli.dpl import Match, Rejection, dominates, is_const, is_function, is_op, is_value, wildcard
+from dplcli.language import (
+    Match,
+    Rejection,
+    dominates,
+    is_const,
+    is_function,
+    is_op,
+    is_value,
+    wildcard,
+)
 from dplcli.onnx_io import model_from_proto
-from tests.helpers import (
+from tests.support.helpers import (
     check_match,
     check_partition,
     describe_refusals,

@@ -20,11 +20,17 @@ from dplcli.catalog import read_catalogs
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
-from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
+from tests.support.helpers import (
+    SCHEMAS,
+    check_sound,
+    model_from_text,
+    print_model,
+    proto_from_text,
+)
 
 if TYPE_CHECKING:
-    from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
+    from dplcli.language import RewriteRule
     from dplcli.passes.rewrite import Rewriting
 
 

@@ -12,18 +12,18 @@ import onnx
 import pytest
 
 from dplcli.analysis.numbering import same_structure
-from dplcli.dpl import RewriteRule, is_const, is_op, wildcard
+from dplcli.language import RewriteRule, is_const, is_op, wildcard
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
-from tests.helpers import check_sound, model_from_text, print_model
 from tests.passes.rewriting import Rewritten, check_settled, rewrite_rule, rewritten
+from tests.support.helpers import check_sound, model_from_text, print_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl import Match, Rejection
-    from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
     from dplcli.ir import Value
+    from dplcli.language import Match, Rejection
+    from dplcli.language.pattern import DFPattern
+    from dplcli.language.replacement import GraphBuilder, NewValue, Operand
 
 
 def bound(match: Match, pattern: DFPattern) -> Value:

@@ -16,7 +16,7 @@ from dplcli.ir.model import is_exact
 from dplcli.onnx_io.infer import infer_for_sizes
 from dplcli.shapes import Fact, Knowledge, Term
 from dplcli.shapes.rules import CONTENT_RULES, SHAPE_RULES, WINDOW_RULES
-from tests.helpers import model_from_bytes, model_from_text, proto_from_text
+from tests.support.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
     from dplcli.ir import Model

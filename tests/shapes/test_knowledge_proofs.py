@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dplcli.dpl import Condition
 from dplcli.errors import PatternSyntaxError
-from tests.helpers import model_from_text
+from dplcli.language import Condition
+from tests.support.helpers import model_from_text
 
 HEAD = "g ({x}) => (float[A, B, C] y) <{constants}> {{ {nodes} }}"
 WIDE = "float[1, 1, 1] c = {2}"

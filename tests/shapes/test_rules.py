@@ -13,7 +13,7 @@ import pytest
 from dplcli.onnx_io import load_model
 from dplcli.shapes import Term, described, items_of, shape_of
 from tests.corpus.nets import each_model, manifest, real_model
-from tests.models import ir_of
+from tests.support.models import ir_of
 
 if TYPE_CHECKING:
     from dplcli.shapes.terms import Number

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dplcli import pipeline
-from dplcli.dpl import PatternRule
 from dplcli.ir import Attribute
+from dplcli.language import PatternRule
 from dplcli.onnx_io import load_model
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from dplcli.report.json import parts_of
 from dplcli.targets.contract import contract_of, plain
-from tests.helpers import model_from_text, rule, rule_name
+from tests.support.helpers import model_from_text, rule, rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import pytest
 
 from dplcli.catalog import read_catalogs
 from dplcli.errors import InvalidModelError
-from tests.helpers import (
+from tests.support.helpers import (
     SCHEMAS,
     check_outcome,
     check_partition,
@@ -29,7 +29,7 @@ from tests.helpers import (
 if TYPE_CHECKING:
     import onnx
 
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 IMAGE = "float[1,1,4,4] data, float[1,1,3,3] weight1"
 ONES = "{1,1,1,1,1,1,1,1,1}"

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from onnx.helper import get_node_attr_value
 
-from dplcli.dpl import DFPattern, is_const, is_function, is_input, is_op, is_value, wildcard
 from dplcli.errors import PatternSyntaxError
-from tests.helpers import (
+from dplcli.language import DFPattern, is_const, is_function, is_input, is_op, is_value, wildcard
+from tests.support.helpers import (
     check_outcome,
     check_partition,
     describe_refusals,
@@ -30,8 +30,8 @@ from tests.helpers import (
 if TYPE_CHECKING:
     import onnx
 
-    from dplcli.dpl import Match, PatternRule, Rejection
-    from tests.helpers import Rules
+    from dplcli.language import Match, PatternRule, Rejection
+    from tests.support.helpers import Rules
 
 AB = "g (float[2] a, float[2] b) => (float[2] o)"
 IMAGE = "float[1,3,4,4] x, float[3,3,1,1] w, float[3,1,1] b"

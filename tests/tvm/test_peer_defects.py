@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli.passes.select import explain_rules
-from tests.helpers import (
+from tests.support.helpers import (
     all_bindings,
     check_match,
     check_outcome,
@@ -20,7 +20,7 @@ from tests.helpers import (
 )
 
 if TYPE_CHECKING:
-    from dplcli.dpl import Match, Rejection
+    from dplcli.language import Match, Rejection
 
 # -- F1: convexity of several outputs --------------------------------------------------------------
 

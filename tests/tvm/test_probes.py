@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from dplcli.dpl import is_op, is_value, wildcard
 from dplcli.errors import PatternSyntaxError
-from tests.helpers import (
+from dplcli.language import is_op, is_value, wildcard
+from tests.support.helpers import (
     all_bindings,
     check_match,
     check_outcome,
@@ -29,7 +29,7 @@ from tests.helpers import (
 )
 
 if TYPE_CHECKING:
-    from dplcli.dpl import DFPattern, Match, Rejection
+    from dplcli.language import DFPattern, Match, Rejection
 
 AB = "g (float[2] a, float[2] b) => (float[2] o)"
 X = "g (float[2] x) => (float[2] o)"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import rule
 from tests.passes.merged import check_merge, groups
+from tests.support.helpers import rule
 
 if TYPE_CHECKING:
-    from dplcli.dpl import PatternRule
+    from dplcli.language import PatternRule
 
 _PATTERNS = {
     "Abs": "Abs(x)",

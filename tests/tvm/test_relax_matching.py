@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dplcli.dpl import (
+from dplcli.language import (
     is_call,
     is_const,
     is_function,
@@ -24,9 +24,9 @@ from dplcli.dpl import (
     unordered,
     wildcard,
 )
-from dplcli.dpl.pattern import FunctionName
+from dplcli.language.pattern import FunctionName
 from dplcli.onnx_io import model_from_proto
-from tests.helpers import (
+from tests.support.helpers import (
     all_bindings,
     check_match,
     find_solutions,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from dplcli.dpl import (
+from dplcli.errors import PatternSyntaxError
+from dplcli.language import (
     DFPattern,
     Matcher,
     dominates,
@@ -26,10 +27,9 @@ from dplcli.dpl import (
     is_value,
     wildcard,
 )
-from dplcli.dpl.pattern import FunctionPattern, OpKind, OpName
-from dplcli.errors import PatternSyntaxError
+from dplcli.language.pattern import FunctionPattern, OpKind, OpName
 from dplcli.onnx_io import model_from_proto
-from tests.helpers import (
+from tests.support.helpers import (
     all_bindings,
     check_match,
     find_solutions,
@@ -39,7 +39,7 @@ from tests.helpers import (
 )
 
 if TYPE_CHECKING:
-    from dplcli.dpl.pattern import OpPattern
+    from dplcli.language.pattern import OpPattern
 
 XY = "g (float[10,10] x, float[10,10] y) => (float[10,10] o)"
 IMAGE = "g (float[1,3,12,12] x, float[3,3,3,3] w, float[3,1,1] b) => (float[1,3,10,10] o)"

@@ -23,13 +23,13 @@ import pytest
 
 from dplcli.analysis.numbering import same_structure
 from dplcli.catalog import read_catalogs
-from dplcli.dpl import RewriteRule, is_function, wildcard
-from dplcli.dpl.replacement import parse_replacement
 from dplcli.errors import DplError
 from dplcli.ir.traversal import check_structure
+from dplcli.language import RewriteRule, is_function, wildcard
+from dplcli.language.replacement import parse_replacement
 from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import (
+from tests.support.helpers import (
     SCHEMAS,
     check_sound,
     model_from_bytes,

@@ -21,19 +21,25 @@ import pytest
 
 from dplcli.analysis.numbering import same_structure
 from dplcli.catalog import read_catalogs
-from dplcli.dpl import RewriteRule, is_op, wildcard
-from dplcli.dpl.replacement import DraftOutput
 from dplcli.errors import CatalogError
+from dplcli.language import RewriteRule, is_op, wildcard
+from dplcli.language.replacement import DraftOutput
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.rules import READERS
-from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
 from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
+from tests.support.helpers import (
+    SCHEMAS,
+    check_sound,
+    model_from_text,
+    print_model,
+    proto_from_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl import Match
-    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
+    from dplcli.language import Match
+    from dplcli.language.replacement import GraphBuilder, NewValue, Operand
     from tests.passes.rewriting import Rewritten
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "ext" : 1]>\n'

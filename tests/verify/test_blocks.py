@@ -15,7 +15,7 @@ from dplcli.report.json import parts_of
 from dplcli.verify import Check, VerificationResult, blocks, model
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import Runner
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 from tests.verify.test_verdicts import Verdict, pairs
 
 if TYPE_CHECKING:

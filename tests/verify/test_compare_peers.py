@@ -10,7 +10,7 @@ import pytest
 from dplcli.onnx_io import load_model
 from dplcli.verify import Check
 from dplcli.verify.equivalence import verify_equivalence
-from tests.calling import exit_code
+from tests.support.calling import exit_code
 
 Save = Callable[..., Path]
 

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from dplcli.verify.coverage import Known, PlaceCoverage, calls_of, show_inner, watch_bodies
 from dplcli.verify.model import input_differences
 from dplcli.verify.ranges import Interval
-from tests.strategies import FOUR_TIMES, growth
+from tests.support.strategies import FOUR_TIMES, growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

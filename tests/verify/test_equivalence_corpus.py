@@ -6,8 +6,8 @@ from dplcli.errors import VerificationError
 from dplcli.verify import Check
 from dplcli.verify.equivalence import verify_equivalence
 from tests.corpus.nets import manifest, real_model
-from tests.helpers import thinned
-from tests.processor import channels_in_a_block
+from tests.support.helpers import thinned
+from tests.support.processor import channels_in_a_block
 
 BLOCKS_OF_16 = "yolo_csp-legacy17-nchwc.onnx"
 """onnxruntime optimised it on a processor with AVX-512: elsewhere it does not run."""

@@ -25,7 +25,7 @@ import pytest
 from dplcli.verify import Execution
 from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError
-from tests.helpers import one_in, proto_from_text
+from tests.support.helpers import one_in, proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

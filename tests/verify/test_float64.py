@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dplcli.verify.float64 import in_float64, wide_feed
 from dplcli.verify.values import Feed
-from tests.helpers import proto_from_text
+from tests.support.helpers import proto_from_text
 
 NET = """g (float[2, 3] x, float16[2, 3] h, int64[2] n) => (float[2, 3] y, int64[2] m)
 <float third = {0.333333343}, float16 half = {14336}, int64 one = {1}>

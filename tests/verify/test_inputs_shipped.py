@@ -12,7 +12,7 @@ from dplcli.errors import VerificationError
 from dplcli.verify import Check
 from dplcli.verify.check import InputRequest
 from dplcli.verify.equivalence import verify_equivalence
-from tests.helpers import thinned
+from tests.support.helpers import thinned
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dplcli.verify import Check
 from dplcli.verify.layers import DivergenceSearch, ValueStream, capture, feed, minimise, value_of
-from tests.helpers import proto_from_text
+from tests.support.helpers import proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

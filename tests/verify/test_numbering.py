@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto
 
 from dplcli.verify.numbering import Numbering
-from tests.helpers import proto_from_text
+from tests.support.helpers import proto_from_text
 
 SAME = [
     ("y = Add (x, w)", "y = Add (w, x)"),  # bit for bit, whatever the order

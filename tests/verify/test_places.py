@@ -16,7 +16,7 @@ from dplcli.verify.places import judge_places
 from dplcli.verify.run import Kind, Runner
 from dplcli.verify.values import ModelSource
 from dplcli.verify.verdict import LocalJudgement
-from tests.helpers import proto_from_text
+from tests.support.helpers import proto_from_text
 from tests.verify.conftest import Save, save_away
 
 # A layer normalisation inside steps, behind which the last bits decide over far more.

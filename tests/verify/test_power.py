@@ -19,7 +19,7 @@ from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.evidence import load_evidence
 from dplcli.verify.model import Dataflow
 from dplcli.verify.power import Idleness, changeable_nodes, changes
-from tests.calling import exit_code
+from tests.support.calling import exit_code
 from tests.verify.conftest import save_away
 
 Save = Callable[..., Path]

@@ -26,9 +26,16 @@ from dplcli.settings import InlineSettings, PartitionSettings, RepeatingSettings
 from dplcli.verify.proof import UnprovedError, prove_same
 from dplcli.verify.verdict import Proof
 from tests.corpus.nets import manifest, real_model
-from tests.helpers import partitioned, proto_from_text, random_inputs, rule, run_model, thinned
-from tests.random_models import rule_texts, scoped_models
-from tests.strategies import RandomGraph, Step, graphs, subgraph_patterns
+from tests.support.helpers import (
+    partitioned,
+    proto_from_text,
+    random_inputs,
+    rule,
+    run_model,
+    thinned,
+)
+from tests.support.random_models import rule_texts, scoped_models
+from tests.support.strategies import RandomGraph, Step, graphs, subgraph_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dplcli.analysis.extract import Wiring
 from dplcli.verify.cuts import settled
 from dplcli.verify.ranges import Grid, Interval, Ranges
-from tests.helpers import model_from_bytes, proto_from_text
+from tests.support.helpers import model_from_bytes, proto_from_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt

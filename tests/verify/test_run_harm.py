@@ -20,7 +20,7 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import Check, Execution
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import end_workers
-from tests.helpers import with_long
+from tests.support.helpers import with_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

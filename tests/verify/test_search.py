@@ -26,7 +26,7 @@ from dplcli.verify.search import (
     general_draws,
     sizes_of,
 )
-from tests.helpers import model_from_text
+from tests.support.helpers import model_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
