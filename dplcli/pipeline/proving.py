@@ -163,7 +163,7 @@ class Trier:
             return replace(trial, verdict="failed" if wrong else "passed", reason=wrong)
         if not changed:
             return replace(trial, reason=f"the rule does not match{why_not}")
-        wrong = _difference(before, after)
+        wrong = _difference(before, after, _Attempts(rule, self.seed).excused)
         known = {node.qualified_op for node in before.graph}
         alien = unknown_operator(known, after, self.schemas) if wrong else ""
         if wrong and not alien:
@@ -346,16 +346,17 @@ def _objection(refused: Sequence[Rejection]) -> str:
     return f": refused by {refused[0].stage}: {refused[0].reason}" if refused else ""
 
 
-def _difference(before: Model, after: Model) -> str:
-    """Compare in onnxruntime; return what is wrong, or ""."""
+def _difference(before: Model, after: Model, excused: frozenset[Exempt]) -> str:
+    """Compare as drawn graphs are compared; return what is wrong, or ""."""
+    check = Check(levels=(REFERENCE_LEVEL,), execution=RUN_LIMIT, of_rule=OfRule(excused))
     with temporary_folder() as folder:
-        paths = [folder / name for name in ("before.onnx", "after.onnx")]
+        paths = folder / "before.onnx", folder / "after.onnx"
         for path, model in zip(paths, (before, after), strict=True):
             path.write_bytes(to_proto(model).SerializeToString())
         objection = check_model(paths[1])
         if objection:
             return f"the result is not valid: {objection}"
-        result = compare(paths[0], paths[1], None, None)
+        result = compare(*paths, check, None)
     if result.equivalent:  # an example need not be large enough to be sure
         return ""
     worst = next((o for o in result.outputs if not o.ok), None)
