@@ -79,7 +79,7 @@ LEAKY = pair(
 )
 
 
-@pytest.mark.parametrize(("stated", "alpha"), [("<alpha = 0.25>", "0.25"), ("", "0.00999")])
+@pytest.mark.parametrize(("stated", "alpha"), [("<alpha = 0.25>", "0.25"), ("", "0.01")])
 def test_an_attribute_that_refers_is_bound(tmp_path: Path, stated: str, alpha: str) -> None:
     """Any value, the default too, and the replacement gets it."""
     graph = f"g (float[2] x) => (float[2] y) {{ a = LeakyRelu {stated} (x) y = Neg (a) }}"

@@ -22,7 +22,7 @@ WHY_ELSEWHERE = {
     ("shapes/rules.py", "SHAPE_RULES"): "by operator the rule itself, which is code",
     ("shapes/rules.py", "WINDOW_RULES"): "by operator the rule itself, which is code",
     ("rewrites/operands.py", "_BEHIND"): "by operator the way through it, which is code",
-    ("dpl/expression.py", "_SIGNS"): "how the language spells them",
+    ("language/expression.py", "_SIGNS"): "how the language spells them",
     ("catalog/sketch.py", "_KIND_EXAMPLES"): "one example per class",
     ("pipeline/sampling.py", "_MODES"): "by operator the values of an attribute that are tried",
     ("pipeline/operands.py", "FORMS"): "by operator how its operands fit together",

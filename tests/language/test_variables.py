@@ -326,7 +326,7 @@ def test_an_operator_by_name() -> None:
         rewrite(model, [rule])
         made.append(print_model(model))
     assert 'own.Fused <activation = "Relu"> (a)' in made[0]
-    assert 'own.Fused <activation = "LeakyRelu", alpha = 0.00999' in made[1]
+    assert 'own.Fused <activation = "LeakyRelu", alpha = 0.01' in made[1]
 
 
 @pytest.mark.parametrize(

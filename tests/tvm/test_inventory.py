@@ -161,7 +161,7 @@ DEFECTS = {
     "unordered tuples are greedy": ("tvm/test_probes::test_r3_unordered",),
     "only Add and Mul commute, and only by name": (
         "tvm/test_probes::test_r12_alternative_callees",
-        "dpl/test_matcher::test_variadic_operators_commute",
+        "language/test_matcher::test_variadic_operators_commute",
     ),
     "re-association reads arguments that are not there": (
         "tvm/test_probes::test_patterns_with_too_few_arguments",
