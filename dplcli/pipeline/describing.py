@@ -405,11 +405,19 @@ class RuleWriter(PatternWriter[ChangedPlace]):
     def attributes(self, number: int) -> list[str]:
         """Write the attributes of an old node: those captured and kept, and how others pass.
 
-        What is not named has its default, or is absent: that is so wherever a rule replaces.
+        What is not named has its default, or is absent: that is so wherever a rule replaces. What a
+        later opset says by an attribute is named: there are older ways to say it.
         """
         node, texts = self.first.nodes[number], []
         schema = schema_of(node)
         usual = {} if schema is None else {n: a.value for n, a in schema.defaults.items()}
+        if schema is not None:
+            texts = [
+                attribute_text(name, attribute.value)
+                for version in self.schemas.versions(node.op_type, node.domain)[-1:]
+                for name, attribute in version.defaults.items()
+                if name not in schema.attributes
+            ]
         word, same = self.carried.get(("node", number), ("", set()))
         for name, values in self.known[number].items():
             if self.captured.get((number, name)) not in self.used and name in same:

@@ -174,7 +174,9 @@ def test_two_models_to_a_file(dpl: Dpl, save: Save, folder: Path) -> None:
     """The file is a catalogue that makes the one model of the other; the record says the rest."""
     pair = ("--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
     answer = dpl("learn", *pair, "--name", "soft", "-o", "rules.yaml", "--json", "learned.json")
-    assert (answer.code, answer.err) == (0, "")
+    # a slow machine is told after 30 seconds what takes so long
+    complaints = [line for line in answer.err.splitlines() if "dpl: still " not in line]
+    assert (answer.code, complaints) == (0, [])
     assert answer.out.splitlines() == [SAID[0].replace("log_softmax", "soft"), *SAID[1:]]
     record = json.loads(Path("learned.json").read_text(encoding="utf-8"))
     assert record["schema"] == "dpl.learn/1"

@@ -17,7 +17,8 @@ NAMES = [
     *("cond_net-dynamo18", "distilbert-dynamo18-qdq-static", "deberta-legacy17"),
     *("faster_rcnn-legacy13", "basic_pitch_nmp", "llama-legacy17", "densenet-legacy13"),
 ]
-CATALOGUES = rewriting_catalogues()
+# fuse_ort_quantized goes the way that qoperator_to_qdq goes back
+CATALOGUES = [name for name in rewriting_catalogues() if name != "qoperator_to_qdq"]
 
 
 STATED = pytest.mark.xfail(
