@@ -22,6 +22,7 @@ from dplcli.ir.operators import (
     FIRST_OPSET,
     MOVED,
     SIZED_BY,
+    default_of,
     parameter_of,
     schema_of,
 )
@@ -413,10 +414,10 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         usual = {} if schema is None else {n: a.value for n, a in schema.defaults.items()}
         if schema is not None:
             texts = [
-                attribute_text(name, attribute.value)
+                attribute_text(name, said.value)
                 for version in self.schemas.versions(node.op_type, node.domain)[-1:]
-                for name, attribute in version.defaults.items()
-                if name not in schema.attributes
+                for name in version.defaults
+                if name not in schema.attributes and (said := default_of(node, name)) is not None
             ]
         word, same = self.carried.get(("node", number), ("", set()))
         for name, values in self.known[number].items():
