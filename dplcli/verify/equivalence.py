@@ -43,6 +43,7 @@ from dplcli.verify.model import (
     check_expansion,
     input_ports,
     lost_defaults,
+    narrowed_inputs,
     read_model,
     signature_differences,
 )
@@ -371,7 +372,9 @@ class _Check:
             for level in shared
         ]
         reasons = [*known.retyped]
-        reasons += [why for level, why in failures.items() if level not in shared]
+        if refused := [why for level, why in failures.items() if level not in shared]:
+            reasons += narrowed_inputs(self._flow.model.graph, read_model(candidate).graph)
+            reasons += refused
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
         if regions is not None and not (regions.differing or check.chooses_tolerance):

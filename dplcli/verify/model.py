@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
-from dplcli.errors import DplError, VerificationError, opt
+from dplcli.errors import DplError, VerificationError, flag, opt
 from dplcli.files import path_of
 from dplcli.ir import operators
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, called_function
@@ -305,6 +305,20 @@ def input_differences(
 ) -> list[str]:
     """Name the differences of what two models are fed, as :func:`signature_differences` does."""
     return _differences("input", input_ports(original), input_ports(candidate), converts=converts)
+
+
+def narrowed_inputs(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
+    """Name the axes of inputs that may have any size in the original, and one in the candidate."""
+    said: dict[str, str] = {}
+    for port, other in _by_name(input_ports(original), input_ports(candidate)):
+        for axis, (own, size) in enumerate(zip(port.shape or (), other.shape or (), strict=False)):
+            if isinstance(size, int) and not isinstance(own, int):
+                name = own or f"{port.name}:{axis}"
+                way = f"{flag('shape', f'{name}={size}')} compares them there"
+                said.setdefault(
+                    name, f"the candidate takes {name}={size} alone, the original any size: {way}"
+                )
+    return [*said.values()]
 
 
 _Floats = dict[str, tuple[str, str]]

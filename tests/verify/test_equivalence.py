@@ -155,6 +155,22 @@ def test_swapped_inputs_are_noticed(save: Save) -> None:
     assert "another order" in reasons(verify_equivalence(save(one), save(two, "two")))
 
 
+def test_an_input_with_one_size_alone_is_said_with_the_way_to_compare_there(save: Save) -> None:
+    """A batch that the candidate fixes is not equivalent, and equivalent where it is asked for."""
+    original = "g (float[batch, 2] x) => (float[batch, 2] y) { y = Relu (x) }"
+    models = save(original), save(original.replace("batch", "4"), "fixed")
+
+    result = verify_equivalence(*models)
+
+    assert not result.equivalent
+    assert "takes batch=4 alone" in result.reasons[0]
+    assert "--shape batch=4" in result.reasons[0]
+    assert verify_equivalence(*models, Check(sizes={"batch": 4})).equivalent
+    wider = verify_equivalence(*models[::-1])
+    assert wider.equivalent
+    assert not wider.reasons
+
+
 def test_candidate_that_onnxruntime_refuses_is_an_answer(save: Save) -> None:
     """A candidate that does not load is not equivalent, and onnxruntime's reason is on one line."""
     refused = NET.replace("y = Relu (s)", "y = NoSuchOperator (s)")
