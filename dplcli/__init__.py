@@ -33,23 +33,15 @@ if TYPE_CHECKING:
     from dplcli.errors import DplError
     from dplcli.language.replacement import RewriteRule
     from dplcli.language.rule import PatternRule
-    from dplcli.outcomes import (
-        AccuracyOutcome,
-        BenchOutcome,
-        DiffOutcome,
-        ExplainOutcome,
-        ExtractOutcome,
-        InlineOutcome,
-        InspectOutcome,
-        MatchOutcome,
-        Outcome,
-        PartitionOutcome,
-        RewriteOutcome,
-        RulesOutcome,
-        RunOutcome,
-        VerifyOutcome,
-        WrittenOutcome,
-    )
+    from dplcli.outcomes.base import Outcome
+    from dplcli.outcomes.comparing import AccuracyOutcome, DiffOutcome, VerifyOutcome
+    from dplcli.outcomes.inspecting import InspectOutcome
+    from dplcli.outcomes.matching import ExplainOutcome, MatchOutcome
+    from dplcli.outcomes.partitioning import PartitionOutcome
+    from dplcli.outcomes.rewriting import RewriteOutcome
+    from dplcli.outcomes.rules import RulesOutcome
+    from dplcli.outcomes.running import BenchOutcome, RunOutcome
+    from dplcli.outcomes.written import ExtractOutcome, InlineOutcome, WrittenOutcome
 else:
     __getattr__ = lazy(__name__)
 

@@ -30,10 +30,10 @@ from typing import (
     cast,
 )
 
-from dplcli import outcomes, pipeline, report
+from dplcli import pipeline, report
 from dplcli.errors import DplError, UsageError, opt
 from dplcli.files import temporary_file
-from dplcli.outcomes import InspectOutcome, StoredOutcome, VerifyOutcome, WrittenOutcome
+from dplcli.outcomes.base import ModelOutcome, StoredOutcome
 from dplcli.settings import (
     AccuracySettings,
     ApplySettings,
@@ -60,6 +60,14 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from dplcli.onnx_io.objects import IrModel, TorchProgram
+    from dplcli.outcomes.comparing import AccuracyOutcome, DiffOutcome, VerifyOutcome
+    from dplcli.outcomes.inspecting import InspectOutcome
+    from dplcli.outcomes.matching import ExplainOutcome, MatchOutcome
+    from dplcli.outcomes.partitioning import PartitionOutcome
+    from dplcli.outcomes.rewriting import RewriteOutcome
+    from dplcli.outcomes.rules import LearnOutcome, RewritesOutcome, RulesOutcome
+    from dplcli.outcomes.running import BenchOutcome, RunOutcome
+    from dplcli.outcomes.written import ExtractOutcome, InlineOutcome, WrittenOutcome
     from dplcli.passes.rewrite import Trace
     from dplcli.settings import EditSettings, File, Inputs
     from dplcli.verify.layers import Layers
@@ -73,8 +81,8 @@ N = TypeVar("N")
 S = TypeVar("S")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-AnyOutcome = TypeVar("AnyOutcome", bound="outcomes.ModelOutcome")
-AnyWritten = TypeVar("AnyWritten", bound=WrittenOutcome)
+AnyOutcome = TypeVar("AnyOutcome", bound="ModelOutcome")
+AnyWritten = TypeVar("AnyWritten", bound="WrittenOutcome")
 Chosen = TypeVar("Chosen", bound=ResultSettings)
 
 
@@ -377,12 +385,14 @@ def load(model: ModelLike) -> InspectOutcome:
     stored = _stored(model)
     with stored.file() as path:
         loaded = pipeline.inspect(path)
+    from dplcli.outcomes.inspecting import InspectOutcome  # noqa: PLC0415  # each job loads its own
+
     outcome = InspectOutcome(label=stored.name, ir=loaded, notes=tuple(loaded.notes))
     return outcome.answered(partial(report.model_document, outcome), stored)
 
 
 @_job(MatchSettings)
-def match(model: ModelLike, settings: MatchSettings) -> outcomes.MatchOutcome:
+def match(model: ModelLike, settings: MatchSettings) -> MatchOutcome:
     """Find where rules match; nothing is changed.
 
     Args:
@@ -399,7 +409,7 @@ def match(model: ModelLike, settings: MatchSettings) -> outcomes.MatchOutcome:
 
 
 @_job(ExplainSettings)
-def explain(model: ModelLike, settings: ExplainSettings) -> outcomes.ExplainOutcome:
+def explain(model: ModelLike, settings: ExplainSettings) -> ExplainOutcome:
     """Explain why rules match where they do, and why nowhere else.
 
     Args:
@@ -414,7 +424,7 @@ def explain(model: ModelLike, settings: ExplainSettings) -> outcomes.ExplainOutc
 
 
 @_job(_RewriteKeywords)
-def rewrite(model: ModelLike, settings: _RewriteKeywords) -> outcomes.RewriteOutcome:
+def rewrite(model: ModelLike, settings: _RewriteKeywords) -> RewriteOutcome:
     """Replace what matches until nothing does, and verify the result.
 
     Args:
@@ -432,7 +442,7 @@ def rewrite(model: ModelLike, settings: _RewriteKeywords) -> outcomes.RewriteOut
 
 
 @_job_of_two(_ApplyKeywords)
-def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> outcomes.RewriteOutcome:
+def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> RewriteOutcome:
     """Do to a model only what a plan lists, and verify the result.
 
     Args:
@@ -452,10 +462,10 @@ def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> outcomes.Re
 
 
 def _rewritten(
-    written: tuple[outcomes.RewriteOutcome, _Stored | None],
+    written: tuple[RewriteOutcome, _Stored | None],
     model: ModelLike,
     catalogs: Sequence[str],
-) -> outcomes.RewriteOutcome:
+) -> RewriteOutcome:
 
     outcome, stored = written
     file = _path_of(model)
@@ -464,7 +474,7 @@ def _rewritten(
 
 
 @_job(PartitionSettings)
-def partition(model: ModelLike, settings: PartitionSettings) -> outcomes.PartitionOutcome:
+def partition(model: ModelLike, settings: PartitionSettings) -> PartitionOutcome:
     """Outline every match as a function call, and verify the result.
 
     Args:
@@ -482,7 +492,7 @@ def partition(model: ModelLike, settings: PartitionSettings) -> outcomes.Partiti
 
 
 @_job(RepeatingSettings)
-def repeat(model: ModelLike, settings: RepeatingSettings) -> outcomes.PartitionOutcome:
+def repeat(model: ModelLike, settings: RepeatingSettings) -> PartitionOutcome:
     """Outline every block that the model repeats as a function call, and verify the result.
 
     Args:
@@ -500,7 +510,7 @@ def repeat(model: ModelLike, settings: RepeatingSettings) -> outcomes.PartitionO
 
 
 @_job(InlineSettings)
-def inline(model: ModelLike, settings: InlineSettings) -> outcomes.InlineOutcome:
+def inline(model: ModelLike, settings: InlineSettings) -> InlineOutcome:
     """Put functions back in the place of their calls, and verify the result.
 
     Args:
@@ -516,7 +526,7 @@ def inline(model: ModelLike, settings: InlineSettings) -> outcomes.InlineOutcome
 
 
 @_job(ExtractSettings)
-def extract(model: ModelLike, settings: ExtractSettings) -> outcomes.ExtractOutcome:
+def extract(model: ModelLike, settings: ExtractSettings) -> ExtractOutcome:
     """Cut out what computes some values from others, as a model of its own.
 
     It has the nodes, weights and functions that it needs, under their names. Inputs of the model
@@ -578,6 +588,8 @@ def verify(
     title, files = subject.title(names), (subject.original, subject.candidate)
     one, other = subject.original or subject.judged or subject.against, subject.candidate
     models = tuple("" if path is None else names.get(path, path.name) for path in (one, other))
+    from dplcli.outcomes.comparing import VerifyOutcome  # noqa: PLC0415  # each job loads its own
+
     outcome = VerifyOutcome(labels=models, verification=result, layers=inside)
     return outcome.answered(partial(report.verification_document, title, outcome, files=files))
 
@@ -585,7 +597,7 @@ def verify(
 @_job_of_two(AccuracySettings)
 def accuracy(
     original: ModelLike, candidate: ModelLike, settings: AccuracySettings
-) -> outcomes.AccuracyOutcome:
+) -> AccuracyOutcome:
     """Measure how near a model comes to one that it approximates, such as its quantised form.
 
     Args:
@@ -604,7 +616,7 @@ def accuracy(
 
 
 @_job_of_two(DiffSettings)
-def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> outcomes.DiffOutcome:
+def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> DiffOutcome:
     """Compare the structures of two models by their dataflow.
 
     Args:
@@ -626,7 +638,7 @@ def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> outcome
 def learn(
     model: ModelLike | None = None,
     settings: LearnSettings = LearnSettings(),  # noqa: B008  # frozen
-) -> outcomes.RulesOutcome:
+) -> RulesOutcome:
     """Learn a rule from nodes of a model, or rules from two models.
 
     Args:
@@ -676,13 +688,13 @@ def learn(
     return _learned(found)
 
 
-def _learned(outcome: outcomes.LearnOutcome | outcomes.RewritesOutcome) -> outcomes.RulesOutcome:
+def _learned(outcome: LearnOutcome | RewritesOutcome) -> RulesOutcome:
 
     return outcome.answered(partial(report.learn_document, outcome))
 
 
 @_job_of_fed(RunSettings)
-def run(model: ModelLike, settings: RunSettings) -> outcomes.RunOutcome:
+def run(model: ModelLike, settings: RunSettings) -> RunOutcome:
     """Run a model in onnxruntime, in a process of its own.
 
     Args:
@@ -701,7 +713,7 @@ def bench(
     first: ModelLike,
     second: ModelLike | None = None,
     settings: BenchSettings = BenchSettings(),  # noqa: B008  # frozen
-) -> outcomes.BenchOutcome:
+) -> BenchOutcome:
     """Time two models by turns, each in a process of its own.
 
     Args:

@@ -26,7 +26,7 @@ from dplcli.batch.processes import run_program
 from dplcli.cli import job, options
 from dplcli.errors import DplError, UsageError, did_you_mean
 from dplcli.files import resolved, temporary_folder, write_file
-from dplcli.outcomes import ModelAnswer
+from dplcli.outcomes.base import ModelAnswer
 from dplcli.settings import CheckSettings, InputCodeSettings
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class _Build:
 
     def _judged(self, made: Path) -> ModelAnswer:
         """Hold the result against what is expected of it; put it in its place."""
-        from dplcli.report.result import expectation_cases  # noqa: PLC0415  # loads rich
+        from dplcli.report.match import expectation_cases  # noqa: PLC0415  # loads rich
 
         task = self.task
         counts: Counter[str] = Counter()

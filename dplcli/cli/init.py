@@ -21,7 +21,7 @@ from dplcli.settings import MatchSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dplcli.outcomes import ModelAnswer
+    from dplcli.outcomes.base import ModelAnswer
 
 _OUTPUT = "built"
 _HEADER = """\

@@ -24,7 +24,7 @@ from dplcli.cli.printing import complain, say
 from dplcli.docstrings import docstring
 from dplcli.errors import MOST_MISTAKES, CatalogError, UsageError, counted, opt
 from dplcli.files import remove_stale
-from dplcli.outcomes import ModelAnswer
+from dplcli.outcomes.base import ModelAnswer
 from dplcli.settings import BaseSettings, BatchSettings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dplcli.cli.options import Printing
-    from dplcli.outcomes import Outcome
+    from dplcli.outcomes.base import Outcome
     from dplcli.report.document import Document
 
     Json = dict[str, Any]

@@ -245,7 +245,7 @@ def _traced(
 def _write_trace(
     trace: pipeline.Trace, label: str, trace_json: str | None, *, is_printed: bool
 ) -> None:
-    from dplcli.outcomes import TraceOutcome  # noqa: PLC0415  # only for a trace
+    from dplcli.outcomes.rewriting import TraceOutcome  # noqa: PLC0415  # only for a trace
     from dplcli.report.json import parts_of, published  # noqa: PLC0415
     from dplcli.report.rewrite import trace_lines  # noqa: PLC0415
 

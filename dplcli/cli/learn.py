@@ -12,14 +12,14 @@ from dplcli.cli import options
 from dplcli.cli.job import PairCommand
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError
-from dplcli.outcomes import LearnOutcome
+from dplcli.outcomes.rules import LearnOutcome
 from dplcli.report.layout import lines_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.cli.job import Invocation, Models
-    from dplcli.outcomes import RulesOutcome
+    from dplcli.outcomes.rules import RulesOutcome
     from dplcli.report.document import Document
     from dplcli.report.layout import Part
     from dplcli.settings import BaseSettings, LearnSettings

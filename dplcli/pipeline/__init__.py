@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     )
     from dplcli.pipeline.deploying import PLAN_MARK, build_kernels, plan_kernels
     from dplcli.pipeline.doctor import diagnose
+    from dplcli.pipeline.explaining import explain
     from dplcli.pipeline.extracting import extract
     from dplcli.pipeline.inspecting import find_nodes, inspect, view
     from dplcli.pipeline.learning import learn_rewrites
-    from dplcli.pipeline.matching import explain, match
+    from dplcli.pipeline.matching import match
     from dplcli.pipeline.partitioning import inline, partition, repeat
     from dplcli.pipeline.proving import DEFAULT_TRIALS
     from dplcli.pipeline.restating import restated

@@ -19,7 +19,7 @@ from dplcli.files import provisional, put_folder, resolved, temporary_folder
 from dplcli.ir.model import scope_of
 from dplcli.language import PatternRule, RewriteRule
 from dplcli.onnx_io import check_model, load_model, paused_gc, staged
-from dplcli.outcomes import (
+from dplcli.outcomes.comparing import (
     BisectOutcome,
     BisectStep,
     BisectTrial,

@@ -19,7 +19,7 @@ from dplcli.files import resolved
 from dplcli.language.rule import PatternRule
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
 from dplcli.onnx_io.convert import RuntimeSchemas
-from dplcli.outcomes import CatalogEntry, LearnOutcome, Trial
+from dplcli.outcomes.rules import CatalogEntry, LearnOutcome, Trial
 from dplcli.passes.forms import further_forms
 from dplcli.passes.learn import learn_rule
 from dplcli.passes.partition import partition

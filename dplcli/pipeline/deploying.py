@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import ModelLoadError, UsageError, opt
 from dplcli.execute import LIBRARIES
-from dplcli.outcomes import KernelsOutcome
+from dplcli.outcomes.running import KernelsOutcome
 from dplcli.pipeline.writing import write_text
 
 if TYPE_CHECKING:

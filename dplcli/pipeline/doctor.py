@@ -11,7 +11,7 @@ from dplcli.catalog import shipped_catalogs
 from dplcli.catalog.python import installed_catalogs, load_entry_point
 from dplcli.errors import CatalogError, UsageError, VerificationError
 from dplcli.execute.onednn.library import Library, LibraryNotFoundError, candidates
-from dplcli.outcomes import Diagnosis, LibraryState
+from dplcli.outcomes.rules import Diagnosis, LibraryState
 from dplcli.verify.run import IS_POSSIBLE, available_providers
 
 _OF_AN_EXTRA = re.compile(r"(?P<package>[\w.-]+).*;.*\bextra *== *['\"](?P<extra>[\w-]+)['\"]")

@@ -11,7 +11,7 @@ from dplcli.files import resolved
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
 from dplcli.onnx_io.external_data import locations_of, pack
 from dplcli.onnx_io.source import source_of
-from dplcli.outcomes import Delivery, ExtractOutcome
+from dplcli.outcomes.written import Delivery, ExtractOutcome
 from dplcli.passes.repeat import find_layers
 from dplcli.pipeline.writing import check_output, default_output, say_nothing
 from dplcli.settings import RepeatSettings

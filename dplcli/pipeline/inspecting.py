@@ -10,7 +10,7 @@ from dplcli.ir.model import is_exact
 from dplcli.ir.operators import flops
 from dplcli.onnx_io import check_sizes, load_model, open_sizes
 from dplcli.onnx_io.infer import infer_for_sizes
-from dplcli.outcomes import ViewOutcome
+from dplcli.outcomes.inspecting import ViewOutcome
 from dplcli.settings import RepeatSettings
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from dplcli.language.rule import Example
 from dplcli.language.text import captures_of
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.scratch import model_from_text, text_of_model
-from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome, Trial
+from dplcli.outcomes.rules import LearnedRewrite, LeftPlaces, RewritesOutcome, Trial
 from dplcli.passes.changes import ChangedPlace
 from dplcli.passes.places import NoRuleError, list_nodes, node_word, rule_name
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from dplcli.language.conditions import Bound
     from dplcli.language.replacement import RewriteRule
     from dplcli.language.rule import Opsets
-    from dplcli.outcomes import Delivery
+    from dplcli.outcomes.written import Delivery
     from dplcli.passes.rewrite import Rewriting
     from dplcli.pipeline.writing import Progress
 

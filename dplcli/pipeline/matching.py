@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.errors import UsageError, did_you_mean_rule, opt
 from dplcli.language.rule import judge_expectations, parse_expectations
 from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
-from dplcli.outcomes import ExplainOutcome, MatchOutcome
-from dplcli.passes.nearest import nearest_rules
-from dplcli.passes.select import explain_rules, measure, select_matches
+from dplcli.outcomes.matching import MatchOutcome
+from dplcli.passes.select import measure, select_matches
 from dplcli.pipeline.hints import hints_on_matches
-from dplcli.pipeline.inspecting import exact_types, find_nodes, sizes_in
-from dplcli.pipeline.rules import assuming, load_any_rules, names_of, rules_named
+from dplcli.pipeline.inspecting import exact_types, sizes_in
+from dplcli.pipeline.rules import assuming, load_any_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +42,7 @@ def match(model_path: Path, settings: MatchSettings) -> MatchOutcome:
     """
     if settings.progress is not None:
         settings.progress(f"matching in {model_path.name}")
-    model, tried = _read(model_path, settings)
+    model, tried = read_with_rules(model_path, settings)
     expected = parse_expectations(settings.expect, tried)
     selection = select_matches(model, tried)
     hints: tuple[str, ...] = ()
@@ -61,42 +59,10 @@ def match(model_path: Path, settings: MatchSettings) -> MatchOutcome:
     return replace(outcome, expected=judge_expectations(expected, outcome.counts))
 
 
-@paused_gc()
-def explain(model_path: Path, settings: ExplainSettings) -> ExplainOutcome:
-    """Explain why rules match where they do, and why nowhere else.
-
-    Args:
-        model_path: The model.
-        settings: Which rules and nodes.
-
-    Raises:
-        DplError: The model or a catalogue cannot be used, or there is no such rule or node.
-    """
-    if settings.progress is not None:
-        settings.progress(f"explaining {model_path.name}")
-    model, tried = _read(model_path, settings)
-    names = names_of(tried)
-    for name in settings.rule:
-        if name not in names:
-            raise UsageError(
-                f"{opt('rule')} {name}: there is no such rule", hint=did_you_mean_rule(name, names)
-            )
-    asked = rules_named(tried, settings.rule)
-    if settings.left_out and settings.node is not None:
-        raise UsageError("--left-out is about all nodes, and --node about one", hint="pass one")
-    nodes = [] if settings.node is None else find_nodes(model, settings.node)
-    explainer = explain_rules(model, tried)
-    is_by_rule = settings.node is None and not settings.left_out
-    return ExplainOutcome(
-        label=model_path.name,
-        rules=tuple(map(explainer.rule, asked)) if is_by_rule else (),
-        left_out=nearest_rules(explainer, asked) if settings.left_out else None,
-        verdicts=tuple(explainer.node(rule, node) for node in nodes for rule in asked),
-        notes=tuple(model.notes),
-    )
-
-
-def _read(model_path: Path, source: MatchSettings | ExplainSettings) -> tuple[Model, list[Rule]]:
+def read_with_rules(
+    model_path: Path, source: MatchSettings | ExplainSettings
+) -> tuple[Model, list[Rule]]:
+    """Read a model, and the rules that a job names."""
     sums: Sums = {}
     if source.shape:
         from dplcli.verify.check import assumed_sums  # noqa: PLC0415  # rarely needed

@@ -14,7 +14,8 @@ from dplcli.language import PatternRule
 from dplcli.language.pattern import is_op
 from dplcli.language.rule import Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.onnx_io import as_written, is_modified, losses, paused_gc, staged
-from dplcli.outcomes import InlineOutcome, PartitionOutcome, Preparation, RepeatOutcome
+from dplcli.outcomes.partitioning import PartitionOutcome, Preparation, RepeatOutcome
+from dplcli.outcomes.written import InlineOutcome
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.select import fates, in_program_order, select_matches
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Function, Model, Node
     from dplcli.language.rule import Match
-    from dplcli.outcomes import Delivery
+    from dplcli.outcomes.written import Delivery
     from dplcli.pipeline.taking_back import Key, Left
     from dplcli.pipeline.writing import Progress
     from dplcli.settings import (

@@ -43,7 +43,7 @@ from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.onnx_io.infer import objection_to, with_operator_defined
 from dplcli.onnx_io.scratch import DEFAULT_OPSET, model_from_text, text_of_model
-from dplcli.outcomes import Trial
+from dplcli.outcomes.rules import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches

@@ -19,7 +19,8 @@ from dplcli.ir.model import RULE_KEY
 from dplcli.language.replacement import DraftConstant, DraftNode
 from dplcli.language.rule import judge_expectations, parse_expectations
 from dplcli.onnx_io import data_used, is_modified, load_model, losses, paused_gc, written_size
-from dplcli.outcomes import Delivery, RewriteOutcome
+from dplcli.outcomes.rewriting import RewriteOutcome
+from dplcli.outcomes.written import Delivery
 from dplcli.passes.rewrite import (
     RestrictingObserver,
     Restriction,

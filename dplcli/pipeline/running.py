@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, VerificationError, opt
 from dplcli.onnx_io import check_external_data, load_model
-from dplcli.outcomes import BenchOutcome, BenchSide, RunOutcome
+from dplcli.outcomes.running import BenchOutcome, BenchSide, RunOutcome
 from dplcli.pipeline.verifying import check_of, compare, prepare
 from dplcli.verify.values import ModelSource, PartitionTime, RunError, Timing
 from dplcli.verify.verdict import KernelReport

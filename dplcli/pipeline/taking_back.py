@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from dplcli.errors import VerificationError
 from dplcli.ir.traversal import captured_values
 from dplcli.onnx_io import load_model
-from dplcli.outcomes import TakenBack, WrittenOutcome
+from dplcli.outcomes.written import TakenBack, WrittenOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from dplcli.ir import Model, Value
-    from dplcli.outcomes import Delivery
+    from dplcli.outcomes.written import Delivery
     from dplcli.pipeline.writing import WriteJob
     from dplcli.verify.verdict import Junction
 

@@ -12,7 +12,7 @@ from dplcli.catalog.python import FUNCTION, find_function
 from dplcli.errors import UsageError, opt
 from dplcli.files import resolved
 from dplcli.onnx_io import check_external_data, load_model, to_proto
-from dplcli.outcomes import AccuracyOutcome
+from dplcli.outcomes.comparing import AccuracyOutcome
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.rules import READERS
 from dplcli.settings import EngineSettings, KernelSettings, several

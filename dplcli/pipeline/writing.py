@@ -11,7 +11,8 @@ from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_
 from dplcli.files import encoded, resolved, write_file
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_model, load_model, staged
-from dplcli.outcomes import BrokenTurn, Delivery
+from dplcli.outcomes.rewriting import BrokenTurn
+from dplcli.outcomes.written import Delivery
 from dplcli.passes.rewrite import RewriteObserver
 from dplcli.pipeline.rules import assuming
 from dplcli.pipeline.verifying import check_of, compare, prepare

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli import outcomes
+    from dplcli.outcomes.comparing import (
+        BisectOutcome,
+        Cause,
+        Divergence,
+        ModelsOutcome,
+        Reproduced,
+    )
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison
 
@@ -40,7 +46,7 @@ _NOUNS = {"rewrite": "application", "partition": "partition"}
 
 
 def rules_document(
-    outcome: outcomes.BisectOutcome,
+    outcome: BisectOutcome,
     *,
     file: Path | None = None,
     catalogs: Iterable[str],
@@ -86,7 +92,7 @@ def rules_document(
     )
 
 
-def _drawn_causes(causes: Sequence[outcomes.Cause], file: Path | None) -> Drawn:
+def _drawn_causes(causes: Sequence[Cause], file: Path | None) -> Drawn:
     """Return the model, with the nodes that wrong steps take out; a step for each cause."""
     if file is None or not causes:
         return Drawn()
@@ -99,12 +105,12 @@ def _drawn_causes(causes: Sequence[outcomes.Cause], file: Path | None) -> Drawn:
     return Drawn([DrawnModel(file, marks)], steps=steps)
 
 
-def _cause_sentence(cause: outcomes.Cause) -> str:
+def _cause_sentence(cause: Cause) -> str:
     steps = some(tuple(step.label for step in cause.culprits), _MOST_NODES)
     return f"{steps}: {cause.trial.reason}"
 
 
-def _doubts(outcome: outcomes.BisectOutcome) -> Iterator[str]:
+def _doubts(outcome: BisectOutcome) -> Iterator[str]:
     """Yield what was not looked at."""
     if outcome.unjudged:
         count = counted(len(outcome.unjudged), _NOUNS[outcome.kind])
@@ -125,9 +131,7 @@ def _rule_case(rule: str, wrong: Mapping[str, str], skipped: Mapping[str, str]) 
     return Case("rules", rule, "skipped" if rule in skipped else "passed", skipped.get(rule, ""))
 
 
-def _rules_text(
-    outcome: outcomes.BisectOutcome, findings: Iterable[Finding], *, verbose: bool
-) -> Part:
+def _rules_text(outcome: BisectOutcome, findings: Iterable[Finding], *, verbose: bool) -> Part:
     """Say which applications of rules break the model."""
     what = counted(len(outcome.steps), _NOUNS[outcome.kind])
     lines: list[Part] = [each.line for each in findings if verbose]
@@ -149,7 +153,7 @@ def _rules_text(
     return Group(*lines, Text(f"NOT equivalent: {text}", style="bold red"))
 
 
-def _cause(number: int, cause: outcomes.Cause, noun: str) -> list[Text]:
+def _cause(number: int, cause: Cause, noun: str) -> list[Text]:
     title = f"{number}. {', '.join(cause.rules)}"
     if cause.alike > len(cause.culprits):
         title += f" ({counted(cause.alike, noun)} in all, this one breaks it by itself)"
@@ -165,7 +169,7 @@ def _cause(number: int, cause: outcomes.Cause, noun: str) -> list[Text]:
     return lines
 
 
-def reproduced_document(result: outcomes.Reproduced) -> Document:
+def reproduced_document(result: Reproduced) -> Document:
     """Report on a reproducer that was run."""
     checked = result.verification
     objections = () if checked is None else checked.objections
@@ -203,7 +207,7 @@ def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
 
 
 def models_document(
-    outcome: outcomes.ModelsOutcome, *, files: Sequence[Path | None] = (None, None)
+    outcome: ModelsOutcome, *, files: Sequence[Path | None] = (None, None)
 ) -> Document:
     """Report on the search for the first value in which two models differ.
 
@@ -235,12 +239,12 @@ def models_document(
     )
 
 
-def _named(place: outcomes.Divergence) -> str:
+def _named(place: Divergence) -> str:
     partner = "" if place.candidate == place.original else f" (candidate: {place.candidate!r})"
     return f"{place.original!r}{partner}"
 
 
-def _models_text(outcome: outcomes.ModelsOutcome, *, verbose: bool) -> Part:
+def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     """Say in which value two models first differ."""
     result = outcome.verification
     if result.doubts:
@@ -260,7 +264,7 @@ def _models_text(outcome: outcomes.ModelsOutcome, *, verbose: bool) -> Part:
     return Group(*lines, Text("NOT equivalent.", style="bold red"))
 
 
-def _divergence_lines(place: outcomes.Divergence) -> list[Text]:
+def _divergence_lines(place: Divergence) -> list[Text]:
     ours, theirs = place.nodes
     lines = [
         f"aligned by {place.how}; both are fed what the original computes there",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dplcli.diff import comparison
     from dplcli.ir import Node, Value
-    from dplcli.outcomes import DiffOutcome
+    from dplcli.outcomes.comparing import DiffOutcome
     from dplcli.report.document import NodeKey
     from dplcli.report.layout import Part
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.ir.model import scope_of
 from dplcli.keys import keys
-from dplcli.outcomes import NOTHING_WRITTEN
+from dplcli.outcomes.written import NOTHING_WRITTEN
 from dplcli.report.json import parts_of, published
 from dplcli.report.layout import Text, TextTable, blocks_of, html_text, plain_text
 from dplcli.report.tables import finding_line

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Node
     from dplcli.language.explain import MatchTrace, NodeExplanation, RuleExplanation
     from dplcli.language.rule import Rejection
-    from dplcli.outcomes import ExplainOutcome
+    from dplcli.outcomes.matching import ExplainOutcome
     from dplcli.passes.nearest import NearestRule
     from dplcli.report.document import NodeKey
     from dplcli.report.layout import Part

@@ -13,7 +13,7 @@ from dplcli.report.picture import Picture, opened, picture_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dplcli.outcomes import ViewOutcome
+    from dplcli.outcomes.inspecting import ViewOutcome
     from dplcli.report.document import Drawn
     from dplcli.verify import VerificationResult
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.outcomes import ExtractOutcome, InlineOutcome
+    from dplcli.outcomes.written import ExtractOutcome, InlineOutcome
     from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
     from dplcli.report.document import Document
     from dplcli.report.layout import Part

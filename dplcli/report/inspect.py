@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dplcli.errors import counted
 from dplcli.ir.printer import node_window, print_node
 from dplcli.keys import keys
-from dplcli.outcomes import NodesOutcome, NodeView
+from dplcli.outcomes.inspecting import NodesOutcome, NodeView
 from dplcli.report.document import Document, versions
 from dplcli.report.layout import Group, Text
 from dplcli.report.tables import some, table_of
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dplcli.ir import Model, Node
-    from dplcli.outcomes import Diagnosis, InspectOutcome, LibraryState
+    from dplcli.outcomes.inspecting import InspectOutcome
+    from dplcli.outcomes.rules import Diagnosis, LibraryState
     from dplcli.report.layout import Part
     from dplcli.targets.contract import AttributeContract, Contract, FunctionContract, PortContract
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
-from dplcli.outcomes import LearnOutcome
+from dplcli.outcomes.rules import LearnOutcome
 from dplcli.report.document import Document
 from dplcli.report.layout import Group, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dplcli.outcomes import LearnedRewrite, RewritesOutcome
+    from dplcli.outcomes.rules import LearnedRewrite, RewritesOutcome
 
 
 _MOST_LEFT = 5

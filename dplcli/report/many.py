@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dplcli.errors import counted
 from dplcli.keys import keys
-from dplcli.outcomes import ModelAnswer
+from dplcli.outcomes.base import ModelAnswer
 from dplcli.report.ci import cases_of
 from dplcli.report.document import Case, Document
 from dplcli.report.json import published

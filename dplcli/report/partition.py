@@ -8,22 +8,16 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
-from dplcli.outcomes import RepeatOutcome
+from dplcli.outcomes.partitioning import RepeatOutcome
 from dplcli.report.document import Document, DrawnStep, key_of
 from dplcli.report.layout import Group, Text
-from dplcli.report.result import (
-    drawn_result,
-    ending,
-    expectation_cases,
-    findings_of,
-    result_document,
-)
+from dplcli.report.match import listing
+from dplcli.report.result import drawn_result, ending, result_document
 from dplcli.report.tables import (
     amount,
     hint,
     named,
     note,
-    refusal_list,
     rule_table,
     rule_uses,
     share,
@@ -35,67 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from dplcli.outcomes import MatchOutcome, PartitionOutcome, Preparation
+    from dplcli.outcomes.partitioning import PartitionOutcome, Preparation
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
-    from dplcli.passes.select import Coverage, LeftOut, Selection
+    from dplcli.passes.select import Coverage, LeftOut
     from dplcli.report.layout import Part
-
-
-# Where rules match.
-
-
-def match_document(outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = ()) -> Document:
-    """Report on where rules match.
-
-    Args:
-        outcome: What was found.
-        catalogs: What was named on the command line.
-    """
-    selection, counts = outcome.selection, outcome.counts
-    count = sum(counts.values())
-    verdict = "1 match" if count == 1 else f"{count:,} matches" if count else "No matches"
-    findings = findings_of(outcome, catalogs)
-
-    def said(*, verbose: bool) -> Part:
-        parts: list[Part] = [each.line for each in findings if verbose]
-        uses = rule_uses(counts, selection.refused, verbose=verbose)
-        parts.append(rule_table(uses, len(counts)))
-        if not count:
-            parts.append(hint("dpl explain, with the same arguments, says why"))
-        parts += _listing(selection) if verbose else []
-        return Group(*parts, *map(note, outcome.notes), *map(hint, outcome.hints))
-
-    return Document(
-        said=said,
-        of=outcome,
-        ok=outcome.ok,
-        is_idle=not count,
-        complaints=outcome.unmet,
-        command="dpl match",
-        subject=outcome.label,
-        verdict="Not as expected" if outcome.unmet else verdict,
-        failures=outcome.unmet,
-        notes=outcome.notes,
-        facts=(("matches", f"{count:,}"), ("refused", f"{len(outcome.refused):,}")),
-        rules=rule_uses(counts, selection.refused),
-        cases=expectation_cases(outcome.expected),
-        findings=findings,
-    )
-
-
-def _listing(selection: Selection, partitions: Iterable[Partition] = ()) -> list[Part]:
-    """Return every match, the call that it became, and every refusal."""
-    calls = {id(each.match): each.call.name for each in partitions}
-    rows = [
-        (m.rule, m.root.scope, m.root.label, calls.get(id(m), ""), m.nodes)
-        for m in selection.ordered
-    ]
-    parts: list[Part] = []
-    if rows:
-        parts += [Text(), table_of(rows, "Matches", "rule scope root call? nodes:nodes")]
-    return parts + ([Text(), refusal_list(selection.refused)] if selection.refused else [])
 
 
 # What was outlined: matches, or what a model repeats.
@@ -157,7 +96,7 @@ def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
         parts += [_prepared(outcome.prepared, verbose=verbose), Text()]
     uses = rule_uses(outcome.counts, selection.refused, outcome.functions, verbose=verbose)
     table = rule_table(uses, len(outcome.counts), is_brief=not verbose)
-    parts += [table, *(_listing(selection, outcome.partitions) if verbose else [])]
+    parts += [table, *(listing(selection, outcome.partitions) if verbose else [])]
     if outcome.regions is not None:
         parts += [Text(), _region_table(outcome.regions)]
     parts += [Text(), _summary(outcome)]

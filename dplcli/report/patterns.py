@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dplcli.catalog.lint import Problem
     from dplcli.errors import DplError
     from dplcli.language.rule import PatternRule
-    from dplcli.outcomes import CatalogEntry, Trial
+    from dplcli.outcomes.rules import CatalogEntry, Trial
     from dplcli.report.document import Status
     from dplcli.report.layout import Part
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from dplcli.errors import counted
-from dplcli.outcomes import PartitionOutcome, RewriteOutcome, WrittenOutcome
-from dplcli.report.document import Case, Document, Drawn, DrawnModel, Finding, read_place
+from dplcli.outcomes.partitioning import PartitionOutcome
+from dplcli.outcomes.rewriting import RewriteOutcome
+from dplcli.report.document import Document, Drawn, DrawnModel, Finding
 from dplcli.report.layout import Group, Text
+from dplcli.report.match import expectation_cases, findings_of
 from dplcli.report.tables import RuleUse, rule_uses, table_of
 from dplcli.report.verify import equivalence, kernel_cases, power_facts, verification_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from dplcli.language.rule import JudgedExpectation
-    from dplcli.outcomes import Delivery, ExtractOutcome, InlineOutcome, MatchOutcome
-    from dplcli.report.document import DrawnStep, Severity
+    from dplcli.outcomes.written import Delivery, ExtractOutcome, InlineOutcome, WrittenOutcome
+    from dplcli.report.document import DrawnStep
     from dplcli.report.layout import Part
+    from dplcli.report.match import Told
 
     Made: TypeAlias = ExtractOutcome | InlineOutcome | PartitionOutcome | RewriteOutcome
 
@@ -49,7 +51,8 @@ def result_document(
         reasons, kernels = result.objections + result.doubts, result.kernels
     uses, found, cases = tuple[RuleUse, ...](), tuple[Finding, ...](), kernel_cases(kernels)
     if isinstance(outcome, (PartitionOutcome, RewriteOutcome)):
-        uses, found = rule_uses(outcome.counts, outcome.refused), findings_of(outcome, catalogs)
+        uses = rule_uses(outcome.counts, outcome.refused)
+        found = findings_of(outcome, catalogs, _of_check(outcome))
         cases = (*expectation_cases(outcome.expected), *cases)
     return Document(
         said=lambda *, verbose: Group(
@@ -103,48 +106,24 @@ def drawn_result(
     )
 
 
-def expectation_cases(expected: Iterable[JudgedExpectation]) -> tuple[Case, ...]:
-    """Return a case for each expectation."""
-    return tuple(
-        Case("expectations", item.text, "passed" if item.is_met else "failed", str(item))
-        for item in expected
-    )
-
-
-def findings_of(
-    outcome: MatchOutcome | RewriteOutcome, catalogs: Iterable[Path | str]
-) -> tuple[Finding, ...]:
-    """Return each expectation that is not met, and the rule that breaks the model, if it is known.
+def _of_check(outcome: PartitionOutcome | RewriteOutcome) -> Iterator[Told]:
+    """Yield the rule that breaks the model, if it is known, and what was taken back.
 
     It is known if it was caught, or if no other was applied.
-
-    Args:
-        outcome: What was done, and how the result compares.
-        catalogs: What was named on the command line.
     """
-    origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
-    catalogs = tuple(catalogs)
-    told: list[tuple[Severity, str, str, str]] = [
-        ("error", "expectation", item.rule, f"{outcome.label}: {item}")
-        for item in outcome.expected
-        if not item.is_met
-    ]
+    rules = {rule.qualified_name for rule in outcome.rules}
     broken = outcome.broken if isinstance(outcome, RewriteOutcome) else None
-    result = outcome.verification if isinstance(outcome, WrittenOutcome) else None
+    result = outcome.verification
     reason, guilty = "the result is not equivalent to the original", []
     if broken is not None:
         reason, guilty = broken.reason, [broken.rule]
     elif result is not None and not result.equivalent:
-        guilty = [rule for rule in origins if outcome.counts.get(rule)]
-    if len(guilty) == 1 and guilty[0] in origins:
+        guilty = [rule for rule in rules if outcome.counts.get(rule)]
+    if len(guilty) == 1 and guilty[0] in rules:
         message = f"the rule {guilty[0]} breaks the model: {reason}"
-        told.append(("error", "equivalence", guilty[0], message))
-    taken_back = outcome.taken_back if isinstance(outcome, WrittenOutcome) else ()
-    told += [("warning", "equivalence", item.rule, f"taken back: {item}") for item in taken_back]
-    return tuple(
-        Finding(kind, severity, rule, message, read_place(origins.get(rule, ""), catalogs))
-        for severity, kind, rule, message in told
-    )
+        yield "error", "equivalence", guilty[0], message
+    for item in outcome.taken_back:
+        yield "warning", "equivalence", item.rule, f"taken back: {item}"
 
 
 # The last lines: the check, and the file.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from dplcli.outcomes import RewriteOutcome
+    from dplcli.outcomes.rewriting import RewriteOutcome
     from dplcli.passes.rewrite import Trace
     from dplcli.report.document import Document, NodeKey
     from dplcli.report.layout import Part

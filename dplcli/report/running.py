@@ -15,7 +15,8 @@ from dplcli.report.verify import kernel_cases, kernel_lines, verification_report
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dplcli.outcomes import AccuracyOutcome, BenchOutcome, KernelsOutcome, RunOutcome
+    from dplcli.outcomes.comparing import AccuracyOutcome
+    from dplcli.outcomes.running import BenchOutcome, KernelsOutcome, RunOutcome
     from dplcli.report.layout import Part
     from dplcli.verify.accuracy import Loss, Measured, NamedAccuracy, OutputGain
     from dplcli.verify.values import PartitionTime

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from dplcli import outcomes
 from dplcli.catalog import lint
 from dplcli.catalog.plan import REPRODUCER_SCHEMA, Reproducer
 from dplcli.diff import comparison
@@ -25,6 +24,21 @@ from dplcli.keys import keys_of, schema_name
 from dplcli.language import explain, rule
 from dplcli.language.pattern import DFPattern
 from dplcli.language.rule import Rule
+from dplcli.outcomes.comparing import (
+    AccuracyOutcome,
+    BisectOutcome,
+    DiffOutcome,
+    ModelsOutcome,
+    Reproduced,
+    VerifyOutcome,
+)
+from dplcli.outcomes.inspecting import InspectOutcome, NodesOutcome
+from dplcli.outcomes.matching import ExplainOutcome, MatchOutcome
+from dplcli.outcomes.partitioning import PartitionOutcome, RepeatOutcome
+from dplcli.outcomes.rewriting import RewriteOutcome, TraceOutcome
+from dplcli.outcomes.rules import LearnOutcome, RewritesOutcome
+from dplcli.outcomes.running import BenchOutcome, KernelsOutcome, RunOutcome
+from dplcli.outcomes.written import ExtractOutcome, InlineOutcome
 from dplcli.passes import inline, learn, merge, nearest, partition, repeat, rewrite, select
 from dplcli.report.inspect import Doctor
 from dplcli.report.many import Answers
@@ -219,14 +233,14 @@ def _sentence(text: str) -> str:
 
 
 _WRITTEN: tuple[type, ...] = (
-    *(outcomes.MatchOutcome, outcomes.ExplainOutcome, outcomes.PartitionOutcome),
-    *(outcomes.RepeatOutcome, outcomes.RewriteOutcome, outcomes.TraceOutcome),
-    *(outcomes.InlineOutcome, outcomes.ExtractOutcome, outcomes.VerifyOutcome),
-    *(outcomes.DiffOutcome, outcomes.BisectOutcome, outcomes.ModelsOutcome, outcomes.Reproduced),
-    *(Reproducer, outcomes.LearnOutcome, outcomes.RewritesOutcome, outcomes.InspectOutcome),
-    *(outcomes.NodesOutcome, Contract, outcomes.RunOutcome),
-    *(outcomes.AccuracyOutcome, outcomes.BenchOutcome),
-    *(outcomes.KernelsOutcome, Viewed, Answers, CatalogList, RuleList, ProblemList, TrialList),
+    *(MatchOutcome, ExplainOutcome, PartitionOutcome),
+    *(RepeatOutcome, RewriteOutcome, TraceOutcome),
+    *(InlineOutcome, ExtractOutcome, VerifyOutcome),
+    *(DiffOutcome, BisectOutcome, ModelsOutcome, Reproduced),
+    *(Reproducer, LearnOutcome, RewritesOutcome, InspectOutcome),
+    *(NodesOutcome, Contract, RunOutcome),
+    *(AccuracyOutcome, BenchOutcome),
+    *(KernelsOutcome, Viewed, Answers, CatalogList, RuleList, ProblemList, TrialList),
     Doctor,
 )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from dplcli.outcomes import VerifyOutcome
+    from dplcli.outcomes.comparing import VerifyOutcome
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, VerificationResult
     from dplcli.verify.layers import Layer, Layers

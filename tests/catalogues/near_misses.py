@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
     from dplcli.language import PatternRule, RewriteRule
     from dplcli.language.rule import Example
-    from dplcli.outcomes import Trial
+    from dplcli.outcomes.rules import Trial
 
 SCHEMAS = OnnxSchemas()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dplcli
-from dplcli.outcomes import BenchOutcome, BenchSide
+from dplcli.outcomes.running import BenchOutcome, BenchSide
 from dplcli.report.running import bench_document
 from dplcli.verify.values import Timing
 from tests.execute.support import needs_onednn, net, partitioned, written

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplemented_
 
-from dplcli.outcomes import Delivery
+from dplcli.outcomes.written import Delivery
 from dplcli.pipeline.writing import WriteJob
 from tests.cli.support import Dpl, Save, contents
 

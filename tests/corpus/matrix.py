@@ -13,7 +13,7 @@ from dplcli.settings import PartitionSettings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.outcomes import PartitionOutcome
+    from dplcli.outcomes.partitioning import PartitionOutcome
 
 TARGETS = ("dnnl", "cublas", "cutlass")
 """What is tried; one word more is one column more."""

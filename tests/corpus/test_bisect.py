@@ -18,7 +18,7 @@ from tests.corpus.planted import PLANTED, Planted, catalogue, pairs
 from tests.support.helpers import thinned
 
 if TYPE_CHECKING:
-    from dplcli.outcomes import BisectOutcome
+    from dplcli.outcomes.comparing import BisectOutcome
 
 MOST_NODES = 3
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dplcli import pipeline
-from dplcli.outcomes import InspectOutcome
+from dplcli.outcomes.inspecting import InspectOutcome
 from dplcli.report.inspect import model_document, nodes_document
 from dplcli.report.layout import lines_of
 from tests.corpus.nets import manifest, real_model

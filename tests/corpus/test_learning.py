@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.outcomes import Delivery
+from dplcli.outcomes.written import Delivery
 from dplcli.pipeline.learning import learn_rewrites
 from tests.corpus.nets import real_model
 
 if TYPE_CHECKING:
-    from dplcli.outcomes import RewritesOutcome
+    from dplcli.outcomes.rules import RewritesOutcome
 
 
 def learned(before: str, after: str) -> RewritesOutcome:

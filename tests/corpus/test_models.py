@@ -9,7 +9,7 @@ from dplcli import pipeline
 from dplcli.ir.operators import DEQUANTIZING
 from dplcli.onnx_io import check_model
 from dplcli.onnx_io.convert import all_nodes
-from dplcli.outcomes import PartitionOutcome
+from dplcli.outcomes.partitioning import PartitionOutcome
 from dplcli.settings import MatchSettings, PartitionSettings
 from tests.corpus.nets import VARIABLE, corpus_manifest, manifest, real_model
 from tests.corpus.untouched import check_untouched

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from dplcli.errors import DplError
-from dplcli.outcomes import DiffOutcome
+from dplcli.outcomes.comparing import DiffOutcome
 from dplcli.report.diff import diff_document
 from dplcli.report.layout import plain_text
 from tests.diff.compared import difference

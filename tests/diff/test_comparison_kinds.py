@@ -11,7 +11,7 @@ from dplcli.analysis import numbering
 from dplcli.analysis.numbering import Content
 from dplcli.diff.comparison import distance
 from dplcli.ir import ArrayTensor, types
-from dplcli.outcomes import DiffOutcome
+from dplcli.outcomes.comparing import DiffOutcome
 from dplcli.report.json import parts_of
 from tests.diff.compared import NET, difference, words
 from tests.support.helpers import model_from_bytes, proto_from_text

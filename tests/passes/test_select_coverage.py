@@ -11,7 +11,7 @@ import pytest
 from dplcli.errors import UsageError
 from dplcli.onnx_io import load_model, model_from_proto, to_proto
 from dplcli.onnx_io.infer import Inference
-from dplcli.outcomes import Covered
+from dplcli.outcomes.partitioning import Covered
 from dplcli.passes.partition import partition
 from dplcli.passes.select import NO_FIT, NO_ROOT, NO_RULE, fates, select_matches
 from dplcli.pipeline.inspecting import exact_types

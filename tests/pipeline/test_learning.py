@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dplcli.analysis.pairing import find_differences
 from dplcli.language import RewriteRule
 from dplcli.language.foldings import is_near
-from dplcli.outcomes import Delivery, RewritesOutcome
+from dplcli.outcomes.rules import RewritesOutcome
+from dplcli.outcomes.written import Delivery
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.catalogs import check_catalogs, load_catalog_rules, try_catalogs
 from dplcli.pipeline.learning import learn_rewrites

@@ -28,7 +28,7 @@ from tests.support.helpers import one_in, shipped_rewrites, thinned
 if TYPE_CHECKING:
     from dplcli.language.replacement import GraphBuilder, RewriteFunction
     from dplcli.language.rule import Match
-    from dplcli.outcomes import Trial
+    from dplcli.outcomes.rules import Trial
     from dplcli.verify import Check, VerificationResult
 
 SCHEMAS = RuntimeSchemas()

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.outcomes import VerifyOutcome
+from dplcli.outcomes.comparing import VerifyOutcome
 from dplcli.report.document import (
     Case,
     Document,

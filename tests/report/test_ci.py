@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dplcli.outcomes import VerifyOutcome
+from dplcli.outcomes.comparing import VerifyOutcome
 from dplcli.report.ci import junit_xml, markdown_text, sarif_record
 from dplcli.report.document import (
     Finding,

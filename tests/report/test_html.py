@@ -14,7 +14,7 @@ from functools import cache
 
 import pytest
 
-from dplcli.outcomes import VerifyOutcome
+from dplcli.outcomes.comparing import VerifyOutcome
 from dplcli.report.document import Drawn
 from dplcli.report.html import PageGraphs, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from dplcli.keys import keys
-from dplcli.outcomes import ModelAnswer
+from dplcli.outcomes.base import ModelAnswer
 from dplcli.report.ci import markdown_text
 from dplcli.report.html import html_page
 from dplcli.report.layout import TextTable, plain_text
