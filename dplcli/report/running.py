@@ -236,7 +236,9 @@ def _place(loss: Loss) -> str:
 
 
 def _change(change: OutputGain) -> str:
-    after = f"{_decibels(change.left)} at {change.name!r} instead of {_sqnr(change.before)}"
+    is_moved = not abs(change.left - change.before) < _SHOWN_GAIN  # nor where both are infinite
+    before = f"instead of {_sqnr(change.before)}" if is_moved else "as before"
+    after = f"{_decibels(change.left)} at {change.name!r} {before}"
     if change.unrounded is None:
         return after
     return f"{after} ({_decibels(change.unrounded)} if its result is not quantised, either)"
