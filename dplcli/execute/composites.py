@@ -92,7 +92,8 @@ class Composite:
 
 def as_meant(number: np.generic) -> float:
     """Return a constant; that of a curve as it was before it was rounded to its type."""
-    meant = (each for each in _CURVE_CONSTANTS if number.dtype.type(each) == number)
+    is_rounded = not isinstance(number, np.integer)  # bfloat16 is no np.floating
+    meant = (each for each in _CURVE_CONSTANTS if is_rounded and number.dtype.type(each) == number)
     return next(meant, float(number))
 
 
@@ -168,8 +169,8 @@ def _computed(node: Node, made: Sequence[Any], rank: int | None, read: Read) -> 
         return np.clip(slope * data + offset, 0, 1)
     if node.op_type == "Clip" and len(made) == 3:  # noqa: PLR2004  # with both bounds
         return np.clip(data, made[1], made[2])
-    if node.op_type == "ReduceMean" and len(made) == 1 and rank is not None:
-        axes, kept = read(node, "axes"), read(node, "keepdims")
+    if node.op_type == "ReduceMean" and rank is not None:
+        axes, kept = made[1:] or read(node, "axes"), read(node, "keepdims")
         is_last = isinstance(axes, Sequence) and list(axes) in ([-1], [rank - 1])
         if is_last and kept in {None, 1}:
             mean: Numbers = data.mean(-1, keepdims=True)

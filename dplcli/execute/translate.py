@@ -16,7 +16,8 @@ import numpy as np
 from dplcli.execute.composites import as_meant, composite_from
 from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError, broadcast, windows
 from dplcli.ir.model import called_function
-from dplcli.ir.types import tensor_of_attributes
+from dplcli.ir.operators import default_of
+from dplcli.ir.types import dtype_name, tensor_of_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +43,39 @@ _BROADCAST = {
     "Sum": "add",
 }
 _WITH_ALPHA = {"Elu": ("elu", 1.0), "LeakyRelu": ("leaky_relu", 0.01)}
+_WINDOWS = "auto_pad dilations kernel_shape pads strides"
+_UNDERSTOOD = {
+    **dict.fromkeys(_SAME_SHAPE, (1, "")),
+    **dict.fromkeys(_BROADCAST, (1 << 16, "")),
+    **dict.fromkeys(_WITH_ALPHA, (1, "alpha")),
+    "AveragePool": (1, f"{_WINDOWS} ceil_mode count_include_pad"),
+    "BatchNormalization": (5, "epsilon momentum training_mode"),
+    "Clip": (3, "min max"),
+    "Conv": (3, f"{_WINDOWS} group"),
+    "ConvTranspose": (3, f"{_WINDOWS} group output_padding"),
+    "DequantizeLinear": (3, "axis"),
+    "Gelu": (1, "approximate"),
+    "Gemm": (3, "alpha beta transA transB"),
+    "GlobalAveragePool": (1, ""),
+    "HardSigmoid": (1, "alpha beta"),
+    "Identity": (1, ""),
+    "LayerNormalization": (3, "axis epsilon"),
+    "LogSoftmax": (1, "axis"),
+    "MatMul": (2, ""),
+    "MaxPool": (1, f"{_WINDOWS} ceil_mode storage_order"),
+    "QLinearConv": (9, f"{_WINDOWS} group"),
+    "QLinearMatMul": (8, ""),
+    "QuantizeLinear": (3, "axis output_dtype saturate"),
+    "ReduceMean": (2, "axes keepdims noop_with_empty_axes"),
+    "Softmax": (1, "axis"),
+    "Transpose": (1, "perm"),
+}
+"""How many inputs of each operator are understood, and which attributes, at every opset.
+
+Of others, what says more than a default does is left to onnxruntime: a later opset may add
+something that changes the numbers. What counts for other types only (``saturate``) is understood.
+"""
+
 _STEPS = frozenset({"int8", "uint8"})
 _DTYPES = frozenset({"float32", "float16", "bfloat16", "float64", *_STEPS})
 _LARGEST = float(np.finfo(np.float32).max)
@@ -214,9 +248,14 @@ class _Translator:
             raise RefusedError(f"operator {node.domain}.{op_type}")
         if op_type == "Constant":
             return self._constant(facts)
-        handler = getattr(self, f"_{op_type.lower()}", None)
-        if facts.at(0) is None:
+        if op_type not in _UNDERSTOOD or facts.at(0) is None:
             raise RefusedError(f"operator {op_type}")
+        most, names = _UNDERSTOOD[op_type]
+        if any(number is not None for number in facts.read[most:]):
+            raise RefusedError(f"{op_type} with more than {most} inputs")
+        for name, given in facts.attributes.items():
+            if name not in names.split() and given != default_of(node, name):
+                raise RefusedError(f"{op_type} with {name}")
         shape = self.shapes[facts.data]
         if op_type in _SAME_SHAPE and len(facts.present) == 1:
             return self.emit(_SAME_SHAPE[op_type], [facts.data], shape)
@@ -225,9 +264,7 @@ class _Translator:
         if op_type in _WITH_ALPHA:
             kind, default = _WITH_ALPHA[op_type]
             return self.emit(kind, [facts.data], shape, alpha=facts.number("alpha", default))
-        if handler is None:
-            raise RefusedError(f"operator {op_type}")
-        result: int = handler(facts)
+        result: int = getattr(self, f"_{op_type.lower()}")(facts)
         return result
 
     def _constant(self, facts: _Facts) -> int:
@@ -326,8 +363,6 @@ class _Translator:
         return self.emit("convolution", facts.present, shape, **own, **spatial)
 
     def _convtranspose(self, facts: _Facts) -> int:
-        if "output_shape" in facts.attributes:
-            raise RefusedError("a ConvTranspose of a stated shape")
         data, weights, groups, spatial = self._weighed(facts)
         rank = len(weights) - 2
         channels = None if weights[1] is None else weights[1] * groups
@@ -457,7 +492,7 @@ class _Translator:
         scales = np.asarray(self.arrays[scale]())
         if scales.dtype != np.float32:
             raise RefusedError(f"scales of type {scales.dtype.name}")
-        if scales.ndim > 1 or facts.number("block_size", 0):
+        if scales.ndim > 1:
             raise RefusedError("scales by block")
         zeros = np.zeros(scales.size) if zero is None else np.asarray(self.arrays[zero]())
         is_one = scales.size == 1
@@ -497,7 +532,10 @@ class _Translator:
 
     def _quantizelinear(self, facts: _Facts) -> int:
         data, zero = facts.data, facts.at(2)
-        dtype = "uint8" if zero is None else self.plan.dtypes[zero]
+        asked = int(facts.number("output_dtype", 0))
+        dtype = dtype_name(asked) if asked else "uint8"
+        if zero is not None:
+            dtype = self.plan.dtypes[zero]
         if dtype not in _STEPS or self.plan.dtypes[data] != "float32":
             raise RefusedError(f"steps of type {dtype} from {self.plan.dtypes[data]}")
         settings = self._scales(facts, self._rank(data))
