@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dplcli.language.replacement import RewriteRule
     from dplcli.language.rule import JudgedExpectation, Match, PatternRule, Rejection, Rule
     from dplcli.passes.inline import Inlining
-    from dplcli.passes.learn import LearnedRule
+    from dplcli.passes.learn_pattern import LearnedRule
     from dplcli.passes.merge import Region
     from dplcli.passes.nearest import NearestRule
     from dplcli.passes.partition import Partition
