@@ -3,8 +3,8 @@
 Places of one kind, with the same operators wired in the same way, give one rule
 (`passes.learn_rewrite`), from the most frequent kind on, until nothing new is learned. Each rule is
 tried on graphs made up for it, and narrowed by conditions that hold at all places; graphs that had
-no say in that have the last word. What all rules make of the first model is compared with the second one by structure, and
-with the first one in onnxruntime.
+no say in that have the last word. What all rules make of the first model is compared with the
+second one by structure, and with the first one in onnxruntime.
 """
 
 from __future__ import annotations
