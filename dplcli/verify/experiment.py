@@ -244,7 +244,9 @@ class Experiment:
         end = made_name(place.parts[side.place].end)
         inner = (leaf.data for name, leaves in outputs.items() if name != end for leaf in leaves)
         return any(
-            bool((np.isinf(a) | ((a != 0) & (np.abs(a) < np.finfo(a.dtype).tiny))).any())
+            bool(
+                (np.isinf(a) | ((a != 0) & (np.abs(a) < float(np.finfo(str(a.dtype)).tiny)))).any()
+            )
             for a in inner
             if a.dtype.kind == "f"
         )

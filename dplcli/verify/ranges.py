@@ -397,7 +397,7 @@ def _of_tensor(tensor: onnx.TensorProto) -> Interval:
     return _hull(values, values)
 
 
-def _hull(lows: Reals, highs: Reals) -> Interval:
+def _hull(lows: Array, highs: Array) -> Interval:
     """Return what lies between some numbers: anything if one of them is none."""
     return tidy(Interval(float(np.min(lows)), float(np.max(highs))))
 
