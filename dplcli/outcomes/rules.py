@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dplcli.language.replacement import RewriteRule
     from dplcli.language.rule import PatternRule
     from dplcli.outcomes.written import Delivery
-    from dplcli.passes.learn import LearnedRule
+    from dplcli.passes.learn_pattern import LearnedRule
 
 
 @dataclass(frozen=True)

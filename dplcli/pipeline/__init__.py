@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from dplcli.pipeline.matching import match
     from dplcli.pipeline.partitioning import inline, partition, repeat
     from dplcli.pipeline.proving import DEFAULT_TRIALS
-    from dplcli.pipeline.restating import restated
-    from dplcli.pipeline.rewriting import apply_plan, rewrite
+    from dplcli.pipeline.rewriting import apply_plan, restated, rewrite
     from dplcli.pipeline.rules import catalogs_in
     from dplcli.pipeline.running import bench, run_model
     from dplcli.pipeline.verifying import (

@@ -21,7 +21,7 @@ from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
 from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.outcomes.rules import CatalogEntry, LearnOutcome, Trial
 from dplcli.passes.forms import further_forms
-from dplcli.passes.learn import learn_rule
+from dplcli.passes.learn_pattern import learn_rule
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.inspecting import find_nodes

@@ -1,10 +1,10 @@
 """Learn rules that replace from a model and from what somebody made of it.
 
-Places of one kind, with the same operators wired in the same way, give one rule (`describing`),
-from the most frequent kind on, until nothing new is learned. Each rule is tried on graphs made up
-for it, and narrowed by conditions that hold at all places; graphs that had no say in that have the
-last word. What all rules make of the first model is compared with the second one by structure, and
-with the first one in onnxruntime.
+Places of one kind, with the same operators wired in the same way, give one rule
+(`passes.learn_rewrite`), from the most frequent kind on, until nothing new is learned. Each rule is
+tried on graphs made up for it, and narrowed by conditions that hold at all places; graphs that had
+no say in that have the last word. What all rules make of the first model is compared with the
+second one by structure, and with the first one in onnxruntime.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from dplcli.language.text import captures_of
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.scratch import model_from_text, text_of_model
 from dplcli.outcomes.rules import LearnedRewrite, LeftPlaces, RewritesOutcome, Trial
-from dplcli.passes.changes import ChangedPlace
-from dplcli.passes.places import NoRuleError, list_nodes, node_word, rule_name
+from dplcli.passes.learn_rewrite import ChangedPlace, RuleWriter, numbers_of
+from dplcli.passes.pattern_writer import NoRuleError, list_nodes, node_word, rule_name
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.rewriter import claim
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.describing import RuleWriter, numbers_of
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, exemption_of, unknown_operator
 from dplcli.pipeline.writing import check_result, say_nothing
 from dplcli.settings import LearnSettings

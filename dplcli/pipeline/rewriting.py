@@ -6,19 +6,38 @@ import hashlib
 import math
 import os
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.finding import find_catalog
 from dplcli.catalog.python import installed_catalogs
-from dplcli.errors import CatalogError, UsageError, VerificationError, did_you_mean_rule, opt
-from dplcli.files import exists, resolved
+from dplcli.errors import (
+    CatalogError,
+    DplError,
+    UsageError,
+    VerificationError,
+    did_you_mean_rule,
+    opt,
+)
+from dplcli.files import exists, resolved, temporary_file, temporary_folder
 from dplcli.ir import Value
 from dplcli.ir.model import RULE_KEY
 from dplcli.language.replacement import DraftConstant, DraftNode
 from dplcli.language.rule import judge_expectations, parse_expectations
-from dplcli.onnx_io import data_used, is_modified, load_model, losses, paused_gc, written_size
+from dplcli.onnx_io import (
+    check_external_data,
+    check_imports,
+    check_model,
+    data_used,
+    is_modified,
+    load_model,
+    losses,
+    paused_gc,
+    restate,
+    written_size,
+)
 from dplcli.outcomes.rewriting import RewriteOutcome
 from dplcli.outcomes.written import Delivery
 from dplcli.passes.rewrite import (
@@ -32,7 +51,6 @@ from dplcli.passes.rewrite import (
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.restating import restated
 from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
 from dplcli.pipeline.taking_back import Attempt, Undoable, is_left_out, keep_what_holds
 from dplcli.pipeline.writing import (
@@ -46,16 +64,69 @@ from dplcli.settings import RuleSettings
 from dplcli.verify.runnable import KernelAnswers, KernelQuestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.catalog.plan import Plan
     from dplcli.ir import Model, Node
     from dplcli.language import RewriteRule
     from dplcli.language.replacement import Draft
     from dplcli.language.rule import Match
+    from dplcli.onnx_io import Restated
     from dplcli.passes.rewrite import Application, Trace
     from dplcli.pipeline.taking_back import Left
     from dplcli.settings import ApplySettings, RewriteSettings
+
+
+# A model whose interface is said anew, as a file: rewriting begins with it.
+
+
+def _of_model(text: str, file: Path, path: Path) -> str:
+    return text.replace(str(file), str(path)).replace(file.name, path.name)
+
+
+@contextmanager
+def restated(
+    path: Path, shape: Mapping[str, int | str | Sequence[int]], rename: Mapping[str, str]
+) -> Iterator[tuple[Path, Restated | None]]:
+    """Write a model with other sizes and names, for as long as it is needed.
+
+    Args:
+        path: The model.
+        shape: See :func:`dplcli.onnx_io.restate`.
+        rename: As there.
+
+    Yields:
+        The file, and what is said anew. Where nothing is, the file is the model's own.
+
+    Raises:
+        UsageError: There is no such dimension or value, or the model contradicts a size.
+        DplError: It is no model.
+    """
+    if not shape and not rename:
+        yield path, None
+        return
+    model = load_model(path)
+    check_imports(model)
+    check_external_data(model)
+    said = restate(model, shape, rename)
+    try:
+        with (
+            temporary_file(path.parent, ".onnx")  # external data is found from there
+            if model.may_have_external_data
+            else temporary_folder()
+        ) as place:
+            file = place / path.name if place.is_dir() else place
+            file.write_bytes(said.proto.SerializeToString())
+            if (objection := check_model(file)) and not check_model(path):
+                what = "shape" if shape else "rename"
+                raise UsageError(f"{opt(what)}: the model contradicts it: {objection}")
+            try:
+                yield file, said
+            except DplError as error:  # it names the file that there is no more
+                error.wording = _of_model(error.wording, file, path)
+                raise
+    except OSError as error:
+        raise UsageError(f"{path.parent}: cannot be written: {error.strerror}") from error
 
 
 # Plans as files, and the catalogues that they name.

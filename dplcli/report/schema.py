@@ -39,7 +39,7 @@ from dplcli.outcomes.rewriting import RewriteOutcome, TraceOutcome
 from dplcli.outcomes.rules import LearnOutcome, RewritesOutcome
 from dplcli.outcomes.running import BenchOutcome, KernelsOutcome, RunOutcome
 from dplcli.outcomes.written import ExtractOutcome, InlineOutcome
-from dplcli.passes import inline, learn, merge, nearest, partition, repeat, rewrite, select
+from dplcli.passes import inline, learn_pattern, merge, nearest, partition, repeat, rewrite, select
 from dplcli.report.inspect import Doctor
 from dplcli.report.many import Answers
 from dplcli.report.patterns import CatalogList, ProblemList, RuleList, TrialList
@@ -208,7 +208,7 @@ _NAMED_THERE = (
         explain,
         rule,
         inline,
-        learn,
+        learn_pattern,
         merge,
         nearest,
         partition,

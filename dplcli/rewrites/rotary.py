@@ -290,6 +290,8 @@ def _without_heads(value: Value, heads_axis: int) -> tuple[Value, int | None]:
     axis = heads_axis - (_RANK - len(shape))
     if axis < 0 or (axis == 0 and len(shape) == _RANK - 1):
         return value, None  # the axis of extent 1 may as well be that of the batch
+    if shape[axis] != 1:  # of the cosines it is known, of the sines not yet
+        refuse("it is not known to be the same for all heads", value)
     source = source_of(value, "Unsqueeze", "Reshape")
     if source is not None and shape_of(source) == shape[:axis] + shape[axis + 1 :]:
         return source, None

@@ -226,6 +226,31 @@ class Experiment:
             self._watch(side, places, model_of(source), ran)
         return [given[number] for number in range(len(feedings))]
 
+    def leaves_range(self, side: CutSide, place: Place, feeding: Feeding) -> bool:
+        """Tell whether a place computes with numbers beyond the range of their type.
+
+        It does if an inner value is infinite, or has a subnormal number, which has few digits left,
+        though all that is fed is finite. Then what it gives is no reference for what it means.
+        """
+        if not all(
+            np.isfinite(a).all() for a in feeding.arrays(place).values() if a.dtype.kind == "f"
+        ):
+            return False
+        try:
+            source, feeds = self.cut_out(side, [place], feeding, shows=True, keeps_casts=False)
+            outputs = Runner(source, REFERENCE_LEVEL).run(feeds)
+        except RunError:
+            return False
+        end = made_name(place.parts[side.place].end)
+        inner = (leaf.data for name, leaves in outputs.items() if name != end for leaf in leaves)
+        return any(
+            bool(
+                (np.isinf(a) | ((a != 0) & (np.abs(a) < float(np.finfo(str(a.dtype)).tiny)))).any()
+            )
+            for a in inner
+            if a.dtype.kind == "f"
+        )
+
     def cut_out(  # noqa: PLR0913  # what is cut out, and how
         self,
         side: CutSide,

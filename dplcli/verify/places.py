@@ -972,7 +972,13 @@ class _Places(CutModels):
             self._note_odd(place, feeding)
             record.odd |= infinite & (of_rule.excused if of_rule else set()) or infinite
             return None
-        if of_rule is not None and oddities & of_rule.excused:
+        if of_rule is not None and (
+            oddities & of_rule.excused
+            or (
+                _is_all_finite(given)
+                and self.experiment.leaves_range(self.sides[0], place, feeding)
+            )
+        ):
             covered.revoke(feeding.feeds)
             return None
         return replace(failure, fed=feeding.arrays(place))
@@ -1197,6 +1203,10 @@ def _oddly(
     return {kind for kind in kinds if is_other and kind in oddities} - (
         {"zero_sign"} if "inf" in oddities else set()
     )
+
+
+def _is_all_finite(given: Sequence[Leaf]) -> bool:
+    return all(_is_finite(leaf.data) for leaf in given)
 
 
 def _is_finite(value: Feed) -> bool:

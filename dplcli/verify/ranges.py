@@ -253,7 +253,7 @@ class Ranges:
             return _of_tensor(self._stored[name])
         settled = self._settled(name)
         if settled is not None and settled.size and settled.dtype.kind in "fiub":
-            return Interval(float(settled.min()), float(settled.max()))
+            return _hull(settled, settled)
         if node is None:
             row = self._wiring.makers.get(name)
             if row is None:
@@ -261,11 +261,7 @@ class Ranges:
             return self._always(self._wiring.nodes[row], name)
         if node.op_type == "DequantizeLinear":
             grid = self.grid(name, 0)
-            return (
-                ANYTHING
-                if not isinstance(grid, Grid)
-                else Interval(float(np.min(grid.low)), float(np.max(grid.high)))
-            )
+            return _hull(grid.low, grid.high) if isinstance(grid, Grid) else ANYTHING
         read = [self._known.get(n, ANYTHING) for n in node.input]
         if node.op_type in {"IsNaN", "IsInf"}:
             return _SHARE if self.grid(node.input[0], 0) is None else Interval(0.0, 0.0)
@@ -398,10 +394,12 @@ def _of_tensor(tensor: onnx.TensorProto) -> Interval:
     values = small_values(tensor)
     if values is None or values.dtype.kind not in "fiub" or not values.size:
         return ANYTHING
-    wide = values.astype(np.float64)
-    if np.isnan(wide).any():
-        return ANYTHING
-    return Interval(float(wide.min()), float(wide.max()))
+    return _hull(values, values)
+
+
+def _hull(lows: Array, highs: Array) -> Interval:
+    """Return what lies between some numbers: anything if one of them is none."""
+    return tidy(Interval(float(np.min(lows)), float(np.max(highs))))
 
 
 def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import onnx
 import pytest
@@ -13,7 +14,13 @@ from dplcli.execute.translate import _UNDERSTOOD, translate
 from dplcli.onnx_io import model_from_proto
 
 OLDEST = 7
-VALUES = {
+Schema: TypeAlias = Any
+"""`onnx.defs.OpSchema`, of which onnx has no complete types."""
+
+Value: TypeAlias = Any
+"""What an attribute holds."""
+
+VALUES: dict[Any, Any] = {
     onnx.AttributeProto.INT: 1,
     onnx.AttributeProto.FLOAT: 0.625,
     onnx.AttributeProto.INTS: [1, 1],
@@ -21,20 +28,20 @@ VALUES = {
 }
 
 
-def versions() -> list[onnx.defs.OpSchema]:
+def versions() -> list[Schema]:
     """Return the schemas of all operators understood, in each version that is in force."""
-    return [
-        schema
+    opsets = range(OLDEST, onnx.defs.onnx_opset_version() + 1)
+    found = {
+        (name, schema.since_version): schema
         for name in sorted(_UNDERSTOOD)
-        for opset in range(OLDEST, onnx.defs.onnx_opset_version() + 1)
+        for opset in opsets
         if onnx.defs.has(name, opset, "")
-        and (
-            (schema := onnx.defs.get_schema(name, opset)).since_version == opset or opset == OLDEST
-        )
-    ]
+        for schema in [onnx.defs.get_schema(name, opset)]
+    }
+    return [*found.values()]
 
 
-def call_of(schema: onnx.defs.OpSchema, count: int, **attributes: object) -> onnx.ModelProto:
+def call_of(schema: Schema, count: int, **attributes: Value) -> onnx.ModelProto:
     """Return a model that calls a function of one node, which is given *count* inputs."""
     opset = max(schema.since_version, OLDEST)
     names = [f"x{number}" for number in range(count)]
@@ -53,12 +60,14 @@ def call_of(schema: onnx.defs.OpSchema, count: int, **attributes: object) -> onn
     return helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=10)
 
 
-def _kind(schema: onnx.defs.OpSchema, number: int) -> int:
+def _kind(schema: Schema, number: int) -> int:
     """Return a type that an input may have: float, or the first that there is."""
     types = schema.inputs[min(number, len(schema.inputs) - 1)].types
     if "tensor(float)" in types:
         return TensorProto.FLOAT
-    return TensorProto.DataType.Value(min(types).removeprefix("tensor(").removesuffix(")").upper())
+    return int(
+        TensorProto.DataType.Value(min(types).removeprefix("tensor(").removesuffix(")").upper())
+    )
 
 
 def why(model: onnx.ModelProto) -> str:
@@ -81,7 +90,7 @@ def test_every_understood_operator_is_one_of_onnx() -> None:
 
 
 @pytest.mark.parametrize("schema", versions(), ids=lambda s: f"{s.name}-{s.since_version}")
-def test_what_is_not_understood_stays_with_onnxruntime(schema: onnx.defs.OpSchema) -> None:
+def test_what_is_not_understood_stays_with_onnxruntime(schema: Schema) -> None:
     """An attribute or an input beyond the table is a reason, by its name, in every version."""
     most, names = _UNDERSTOOD[schema.name]
     count = max(schema.min_input, 1)
@@ -112,7 +121,7 @@ def test_another_operator_is_a_reason(name: str) -> None:
 )
 def test_the_type_of_steps_is_the_one_asked_for(asked: int | None, dtype: str) -> None:
     """A QuantizeLinear without a zero point says its type by an attribute since opset 21."""
-    attributes = {} if asked is None else {"output_dtype": asked}
+    attributes: dict[str, Value] = {} if asked is None else {"output_dtype": asked}
     node = helper.make_node("QuantizeLinear", ["x", "s"], ["y"], **attributes)
     imports = [helper.make_opsetid("", 21)]
     function = helper.make_function("dnnl", "f", ["x", "s"], ["y"], [node], imports)

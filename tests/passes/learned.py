@@ -3,7 +3,7 @@
 from dplcli.catalog.catalog import write_catalog
 from dplcli.ir import Model, Node
 from dplcli.language import PatternRule
-from dplcli.passes.learn import LearnedRule, learn_rule
+from dplcli.passes.learn_pattern import LearnedRule, learn_rule
 from tests.support.helpers import catalog_rules, model_from_text
 
 CONV = "g (float[1,3,8,8] x, float[4,3,3,3] w) => (y)"

@@ -8,7 +8,7 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.onnx_io import model_from_proto
-from dplcli.passes.learn import learn_rule
+from dplcli.passes.learn_pattern import learn_rule
 from tests.passes.learned import CONV, check_written, learned, lines, nodes_of
 from tests.support.helpers import proto_from_text, selected, taken
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dplcli.onnx_io import load_model, model_from_proto
-from dplcli.passes.learn import learn_rule
+from dplcli.passes.learn_pattern import learn_rule
 from tests.passes.learned import CONV, alike, check_written, learned, lines, nodes_of
 from tests.support.helpers import partitioned, proto_from_text, selected
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dplcli.catalog.catalog import write_catalog
 from dplcli.errors import UsageError
 from dplcli.ir import Node
-from dplcli.passes.learn import learn_rule
+from dplcli.passes.learn_pattern import learn_rule
 from dplcli.passes.select import select_matches
 from tests.passes.learned import check_written, nodes_of
 from tests.support.helpers import check_outcome, find_solutions, model_from_text

@@ -3,7 +3,7 @@
 import pytest
 
 from dplcli.errors import PassError, UsageError
-from dplcli.passes.learn import learn_rule
+from dplcli.passes.learn_pattern import learn_rule
 from tests.passes.learned import alike, learned
 from tests.support.helpers import partitioned
 

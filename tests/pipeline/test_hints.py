@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import onnx
 import onnx.parser
@@ -19,9 +19,6 @@ from dplcli.report.json import record_of
 from dplcli.settings import MatchSettings, PartitionSettings, RewriteSettings
 from tests.corpus.nets import listed_models, real_model
 from tests.support.helpers import thinned
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GELU = """g (float[n,4] x) => (float[n,4] y)
     <float s = {1.4142135623730951}, float one = {1}, float half = {0.5}> {
@@ -118,6 +115,13 @@ def test_what_matches_after_fusing_is_told(
     hints = matched(saved(tmp_path, text, opset), catalogue(tmp_path, FUSED))
 
     assert [each for each in hints if "fusing" in each] == ([f"{hint} comes first"] if hint else [])
+
+
+@pytest.mark.long
+def test_a_fusion_that_the_check_takes_back_is_not_proposed() -> None:
+    """Attention of this model asks whether a number is one, and nothing proves that it is."""
+    hints = matched(Path(__file__).parents[2] / "sample_models/deit.onnx", "cutlass")
+    assert not any("fusing" in hint for hint in hints)
 
 
 # A later opset.

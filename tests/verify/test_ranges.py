@@ -52,6 +52,19 @@ def run(model: onnx.ModelProto, feeds: dict[str, object]) -> list[Floats]:
     return [np.asarray(output, np.float64) for output in session.run(None, feeds)]
 
 
+def test_constants_without_an_end_may_be_anything() -> None:
+    """NaN is neither above a number nor below it: what follows from it is not out of reach."""
+    text = """g (float x, uint8 q) => (float a, float b) <float s = {1}> {
+        a = Neg (x) b = DequantizeLinear (q, s) }"""
+    model = proto_from_text(text)
+    model.graph.initializer[0].CopyFrom(
+        onnx.numpy_helper.from_array(np.array(math.nan, np.float32), "s")
+    )
+    nan = np.array([1.0, math.nan])
+    known = Ranges(Wiring(model), lambda name: nan if name == "a" else None)
+    assert (known["a"], known["b"], known["s"]) == (ANYTHING, ANYTHING, ANYTHING)
+
+
 # -- each rule ------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """What one or more places of a graph have in common, as a pattern.
 
 A place is some nodes, numbered so that places that are alike read alike: those that somebody points
-at (`learn`), or those that were replaced by others.
+at (`learn_pattern`), or those that were replaced by others (`learn_rewrite`).
 """
 
 from __future__ import annotations

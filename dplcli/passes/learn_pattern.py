@@ -15,7 +15,7 @@ from dplcli.language.conditions import Condition
 from dplcli.language.matcher import StepBudgetExceededError
 from dplcli.language.rule import Match, PatternRule, read_match
 from dplcli.language.text import parse_pattern
-from dplcli.passes.places import (
+from dplcli.passes.pattern_writer import (
     KEPT_ATTRIBUTES,
     MOST_NAMED,
     NodePlace,
