@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from onnx import GraphProto, ModelProto
 
 from dplcli.errors import UsageError, did_you_mean, opt
-from dplcli.onnx_io.convert import all_scopes, graphs_of, names_in_training
+from dplcli.onnx_io.convert import all_scopes, graphs_of, names_in_training, names_read
 from dplcli.onnx_io.read import model_from_proto
 from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
-    from onnx import NodeProto, TypeProto, ValueInfoProto
+    from onnx import TypeProto, ValueInfoProto
 
     from dplcli.ir import Model
 
@@ -211,7 +211,7 @@ def _forget(graph: GraphProto, reached: set[str]) -> None:
     if not reached:
         return
     for node in graph.node:
-        if not reached.isdisjoint(_read_by(node)):
+        if not reached.isdisjoint(names_read(node)):
             reached |= {*node.output}
             for info in (i for _, body in graphs_of(node) for i in _statements(body)):
                 for dim in _dims(info.type):
@@ -223,15 +223,6 @@ def _forget(graph: GraphProto, reached: set[str]) -> None:
     for info in graph.output:
         if info.name in reached and info.type.WhichOneof("value") == "tensor_type":
             info.type.tensor_type.ClearField("shape")  # inferred anew
-
-
-def _read_by(node: NodeProto) -> Iterator[str]:
-    """Yield what a node reads, and all that is read in its bodies."""
-    yield from node.input
-    for _, body in graphs_of(node):
-        for scope in all_scopes(body):
-            for inner in scope.node:
-                yield from inner.input
 
 
 def _fill(kind: TypeProto, shape: Sequence[Size | None], symbols: Container[str]) -> None:

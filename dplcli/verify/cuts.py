@@ -233,6 +233,7 @@ class CutModels:
         pairs = [*entering, *aligned.values()]
         self.cuts = {pair.candidate: pair for pair in pairs}
         self.partners = {pair.original: pair for pair in pairs}
+        self._places: dict[tuple[Pair, frozenset[str]], Place] = {}  # until a cut is given up
         self.order = {name: position for position, name in enumerate(self.ours.makers)}
         self.ranges = tuple(
             Ranges(side.wiring, partial(settled, model.graph))
@@ -243,6 +244,11 @@ class CutModels:
         """Return the pairs of values that nodes make, in the original's order."""
         computed = (pair for pair in self.cuts.values() if pair.original in self.order)
         return sorted(computed, key=lambda pair: self.order[pair.original])
+
+    def give_up(self, original: str) -> None:
+        """Cut no longer at a pair, by the original's name: what reads it reaches further."""
+        del self.cuts[self.partners.pop(original).candidate]
+        self._places.clear()
 
     def changed(self) -> list[Pair]:
         """Return the pairs between whose nearest cuts the models do not say the same."""
@@ -266,7 +272,12 @@ class CutModels:
         Raises:
             RunError: The candidate reads there what the original does not have.
         """
-        ours, theirs = self._parts(pair, without)
+        if (known := self._places.get((pair, without))) is not None:
+            return known
+        ours, theirs = (
+            self._part(side.wiring, self.cuts_of(side.place, without), end)
+            for side, end in zip(self.sides, (pair.original, pair.candidate), strict=True)
+        )
         if unknown := [name for name in theirs.reads if name not in self.cuts]:
             raise RunError(f"{unknown[0]!r} of the candidate cannot be fed")
         nodes = tuple(
@@ -276,7 +287,9 @@ class CutModels:
         again = [self.cuts[name].original for name in theirs.reads]
         reads = [*dict.fromkeys([*ours.reads, *again])]
         uneven = frozenset({*ours.reads} ^ {*again})
-        return Place(pair, (ours, theirs), (nodes[0], nodes[1]), reads, without, uneven)
+        place = Place(pair, (ours, theirs), (nodes[0], nodes[1]), reads, without, uneven)
+        self._places[pair, without] = place
+        return place
 
     def cuts_of(self, side: int, without: frozenset[str] = frozenset()) -> Cuts:
         """Return the cuts of one model by its own names, but for some."""
@@ -358,10 +371,6 @@ class CutModels:
             last = {read for row in rows for read in self.ours.reads[row]} - near
             near |= {each for each in last if self.sides[0].stored(each) is None}
         return near
-
-    def _parts(self, pair: Pair, without: frozenset[str]) -> tuple[Part, Part]:
-        ours = self._part(self.ours, self.cuts_of(0, without), pair.original)
-        return ours, self._part(self.theirs, self.cuts_of(1, without), pair.candidate)
 
     @staticmethod
     def _part(wiring: Wiring, cuts: Cuts, end: str) -> Part:

@@ -186,6 +186,7 @@ class _Places(CutModels):
         assume(self.models[0], judge.check.request.sums)
         self.feeds = {case: {**self.defaults, **reference.feeds[case]} for case in cases}
         self._given = len(self.feeds)
+        self._kinds: dict[Place, object] = {}
         self._sized: set[object] = set()  # the forms of places that were fed with other sizes
         self._judge = judge
         for name, ends in judge.check.request.ranges.items() if of_rule else ():
@@ -275,7 +276,7 @@ class _Places(CutModels):
                 if name not in self.sizes and name not in self.inputs and name in self.partners
             ]
             for name in dict.fromkeys(lost):
-                del self.cuts[self.partners.pop(name).candidate]
+                self.give_up(name)
             return not lost
         return True
 
@@ -332,7 +333,8 @@ class _Places(CutModels):
     def _missing(self, pair: Pair) -> str:
         """Say which behaviours of a place no run showed; "" if all were seen."""
         place, covered = self._covered(pair)
-        rows_left = {} if self._is_still(place) else covered.missing_rows()
+        rows = covered.missing_rows()
+        rows_left = {} if rows and self._is_still(place) else rows
         told = [
             f"{covered.met[key].op_type} {key.value!r} of the {_SIDES[key.side]} is {key.piece}"
             for key in covered.missing(_made_in(place))
@@ -447,7 +449,7 @@ class _Places(CutModels):
                 # What follows is fed what the original computes there, too.
                 first = next(iter(self.feeds))
                 self.feeds[max(self.feeds) + 1] = {**self.feeds[first], **failure.inputs}
-            del self.cuts[pair.candidate], self.partners[pair.original]
+            self.give_up(pair.original)
             record = self.records[pair.candidate]
             cause = record.cause or (pair, failure)
             for reader in self._readers(pair.candidate):
@@ -709,9 +711,7 @@ class _Places(CutModels):
         failures: dict[Pair, Failure] = {}
         for some, count in self._affordable(places, seen):
             # What places read that look past cuts is not among what was seen.
-            if names := [n for place in some for n in place.reads if n not in seen.feeds]:
-                more = _fed_as(self.stream.values(names))
-                seen = replace(seen, feeds={**seen.feeds, **more})
+            seen = self._with_more(some, seen)
             specs, feedings = self._feedings(some, seen, count)
             failures |= self._drawn(some, feedings, seen)
             for place in some:
@@ -841,7 +841,7 @@ class _Places(CutModels):
     ) -> dict[Pair, Failure]:
         """Draw for a place with other sizes, which callers choose: 0, 1, 2, and beyond bounds."""
         form = (
-            self._kind(place, LARGE_CONSTANT),
+            self._kind(place),
             tuple(a.shape for a in seen.arrays(place).values()),
         )
         covered = self.experiment.coverage[place.pair.candidate]
@@ -941,10 +941,10 @@ class _Places(CutModels):
         end, record = place.pair.original, self.records[place.pair.candidate]
         expected = feeding.expected[end]
         finite = _where_finite(expected, given)
-        oddities = oddities_of(feeding.arrays(place).values())
+        fed = feeding.arrays(place).values()
         if not is_same(given, finite) or _has_other_zeros(expected, given):
             self._note_odd(place, feeding)
-            odd = _oddly(expected, given, oddities)
+            odd = _oddly(expected, given, oddities_of(fed))
             if odd and self._judge.check.of_rule and not self._is_of_kernels(place, feeding):
                 record.odd |= odd
         record.is_moved |= not is_same(expected, finite)
@@ -960,6 +960,7 @@ class _Places(CutModels):
                 self.experiment.coverage[place.pair.candidate].revoke(feeding.feeds)
             record.seen.add(expected)
             return None
+        oddities = oddities_of(fed)
         of_rule = self._judge.check.of_rule
         covered = self.experiment.coverage[place.pair.candidate]
         if of_rule is not None and any(fed is feeding.feeds for fed in covered.undefined):
@@ -1096,13 +1097,10 @@ class _Places(CutModels):
                 together[count].append(place)
         yield from ((some, count) for count, some in together.items())
 
-    def _kind(self, place: Place, bounding: int = BOUND_CONSTANT) -> object:
-        """Return what two places share that differ in weights alone.
-
-        Args:
-            place: The place.
-            bounding: Up to how many elements a constant counts in full that bounds what it meets.
-        """
+    def _kind(self, place: Place) -> object:
+        """Return what two places share that differ in weights alone."""
+        if place in self._kinds:
+            return self._kinds[place]
         forms_of = []
         for side, part in zip(self.sides, place.parts, strict=True):
             cuts = self.cuts_of(side.place, place.without)
@@ -1122,10 +1120,10 @@ class _Places(CutModels):
                 )
                 attributes = tuple(item.SerializeToString() for item in node.attribute)
                 read = [side.wiring.initializers.get(name) for name in node.input]
-                most = bounding if node.op_type in BOUNDING else LARGE_CONSTANT
+                most = BOUND_CONSTANT if node.op_type in BOUNDING else LARGE_CONSTANT
                 forms = (_form_of(tensor, most) for tensor in read)
                 forms_of.append((node.domain, node.op_type, attributes, ends, *forms))
-        return tuple(forms_of)
+        return self._kinds.setdefault(place, tuple(forms_of))
 
     def _ways(self, place: Place) -> list[tuple[bool, ...]]:
         """Return which branches the If nodes of a place take in turn: those in no other, and so on.
