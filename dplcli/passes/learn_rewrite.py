@@ -3,7 +3,8 @@
 The old nodes of a place and the new ones are numbered from what they are needed for, so that places
 at which the same was done are read alike: they are of one *kind*. In the rule for a kind, what is
 the same at all places and says what is computed is kept; what differs is captured. Constants and
-attributes of the new nodes are looked for among a few expressions over what the pattern binds.
+attributes of the new nodes are looked for among a few expressions over what the pattern binds. A
+number that was read off a shape brings that shape as a condition.
 """
 
 from __future__ import annotations
@@ -12,14 +13,24 @@ import re
 from collections import Counter
 from hashlib import blake2b
 from itertools import chain, permutations
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from dplcli.analysis.numbering import is_commutative
 from dplcli.catalog.lint import lint
 from dplcli.errors import PatternSyntaxError
-from dplcli.ir.operators import FIRST_OPSET, MOVED, default_of, inputs_of, schema_of
+from dplcli.ir.operators import (
+    AXES,
+    DTYPE_ATTRIBUTES,
+    FIRST_OPSET,
+    MOVED,
+    SIZED_BY,
+    default_of,
+    inputs_of,
+    parameter_of,
+    schema_of,
+)
 from dplcli.ir.traversal import behind_identities, is_identity
 from dplcli.language.conditions import Condition
 from dplcli.language.foldings import first_fitting, foldings, is_like, is_value
@@ -34,11 +45,13 @@ from dplcli.passes.pattern_writer import (
     Slot,
     attribute_text,
     attributes_of,
+    leaf_word,
     node_word,
     number_at,
     operator_text,
     value_text,
 )
+from dplcli.passes.rewriter import reachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -307,6 +320,15 @@ _LONG = 60
 _FREE = frozenset({"momentum"})
 """Attributes that may be anything: they say what happens in training."""
 
+_NO_SIZES = frozenset({"dilations", "pads", "repeats", "strides"})
+"""Numbers that say how far steps go, or how much is added to a size."""
+
+_CUTTING = {"Slice": "axes", "Split": "axis"}
+"""Operators with sizes of their first input, and what their axes are called."""
+
+_ENDLESS = 2**31 - 1
+"""Exporters end a Slice here, or beyond, if it ends with the axis."""
+
 
 class RuleWriter(PatternWriter[ChangedPlace]):
     """Writes the rule of one kind of place.
@@ -345,6 +367,10 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         self.carried: dict[tuple[str, int], tuple[str, set[str]]] = {}
         if carries:
             self._carry()
+        leaves = (_small(leaf.constant) for leaf in self.first.leaves)
+        numbers = self.first.numbers.values()
+        values = (one for known in self.known for one, *_ in known.values())
+        self.stated = _whole(*numbers, *values, *leaves)
 
     # -- what the expressions may use --------------------------------------------------------------
 
@@ -375,8 +401,12 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         expression = first_fitting(guesses, self.captures, fits, [*zip(bound, wanted, strict=True)])
         if expression is None:
             return ""
-        used = (self.stands_for[name] for name in expression.names)
-        self.data |= {operand[1] for operand in used if operand[0] == "leaf"}
+        used = [self.stands_for[name] for name in expression.names]
+        leaves = [operand[1] for operand in used if operand[0] == "leaf"]
+        self.data |= {*leaves}
+        for leaf in leaves if expression.text.startswith(("reshape", "unsqueeze")) else ():
+            is_whole = expression.text.startswith("reshape")
+            self._demand(leaf, range(len(self._shape(leaf) or ())) if is_whole else ())
         return expression.text
 
     # -- attributes of the new nodes ---------------------------------------------------------------
@@ -407,10 +437,10 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         """Write the attributes of a new node."""
         word, same = self.carried.get(("new", made), ("", set()))
         wanted = {n: values for n, values in self.wanted[made].items() if n not in same}
-        texts = [self._new_attribute(name, values) for name, values in wanted.items()]
+        texts = [self._new_attribute(made, name, values) for name, values in wanted.items()]
         return [f"**{word}", *texts] if word else texts
 
-    def _new_attribute(self, name: str, wanted: Sequence[object]) -> str:
+    def _new_attribute(self, made: int, name: str, wanted: Sequence[object]) -> str:
         is_same = _is_one(wanted)
         if self.general or not is_same:
             guesses = self._attribute_guesses(name, is_same=is_same)
@@ -418,6 +448,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
                 return f"{name}={text}"
         if not is_same:
             raise NoRuleError(f"nothing says what the attribute {name} of the new node should be")
+        self._bring_shapes(self.first.made[made], self.first.made_args[made], name, wanted[0])
         return attribute_text(name, wanted[0])
 
     def _attribute_guesses(self, name: str, *, is_same: bool) -> Iterator[str]:
@@ -456,11 +487,12 @@ class RuleWriter(PatternWriter[ChangedPlace]):
 
     def _written(self, slot: Slot, array: Array) -> str:
         """Write a short constant down; its type is that of an operand beside it."""
-        node = self.first.made[slot[0]]
+        node, args = self.first.made[slot[0]], self.first.made_args[slot[0]]
         beside = [v.known_type() for v in node.inputs if v is not None and not v.is_constant]
         dtypes = {known.dtype for known in beside if known is not None}
         if array.dtype.kind in "iu" and array.dtype != np.int64 and array.dtype.name not in dtypes:
             raise NoRuleError(f"a rule cannot write a constant of {array.dtype} beside other types")
+        self._bring_shapes(node, args, leaf_word(node, slot[1]), array, slot[1])
         return value_text(array.tolist(), array.dtype.type)
 
     def _guesses(self, tensors: Sequence[Tensor]) -> Iterator[str]:
@@ -478,6 +510,81 @@ class RuleWriter(PatternWriter[ChangedPlace]):
         ]
         shapes = {tensor.shape for tensor in tensors}
         return foldings(sizes, tensors[0], perms, norms, is_shaped=len(shapes) == 1)
+
+    # -- the shapes that numbers were read off -----------------------------------------------------
+
+    def _bring_shapes(
+        self, node: Node, args: Sequence[Operand], name: str, value: object, slot: int | None = None
+    ) -> None:
+        """Demand the shapes that numbers of a rule were read off.
+
+        Sizes of a result are those of an axis that is cut, or the sizes equal to them. Where one is
+        equal to none it was made of several, and all are demanded, as they are for a whole shape.
+        An attribute may be a size, too, such as that of a window over all; and an axis that only a
+        new node states was counted in a rank.
+
+        Args:
+            node: A node of the first place.
+            args: What it reads.
+            name: What the numbers are called.
+            value: The numbers.
+            slot: The input that they are; None for an attribute.
+        """
+        is_new = node in self.first.made
+        numbers = _whole(value) - (self.stated if is_new and slot is None else set())
+        is_size = slot in (() if node.domain else SIZED_BY.get(node.op_type, ()))
+        if name in AXES:
+            for leaf in self._leaves_above(args) if is_new and numbers - self.stated else ():
+                if not self.first.leaves[leaf].is_constant:
+                    self._demand(leaf, ())
+            return
+        if name in DTYPE_ATTRIBUTES | _NO_SIZES or not (is_size or slot is None):
+            return
+        numbers = {number for number in numbers if 1 < number < _ENDLESS}
+        if is_size and numbers and node.op_type in _CUTTING and args[0][0] == "leaf":
+            cut = parameter_of(node, _CUTTING[node.op_type])
+            every = range(len(self._shape(args[0][1]) or ()))
+            axes = every if cut is None else np.atleast_1d(cast("Any", cut.value)).tolist()
+            self._demand(args[0][1], axes, is_ranked=False)
+            return
+        others = [arg for number, arg in enumerate(args) if number != slot]
+        shapes = {leaf: self._shape(leaf) or [] for leaf in self._leaves_above(others)}
+        missing = numbers - {size for shape in shapes.values() for size in shape if size}
+        is_whole = name == "shape" and _whole(value).isdisjoint({0, -1})
+        is_every = is_size and (missing or is_whole)
+        for leaf, shape in shapes.items():
+            axes = [axis for axis, size in enumerate(shape) if is_every or size in numbers]
+            if axes and (is_size or not self.first.leaves[leaf].is_constant):
+                self._demand(leaf, axes)
+
+    def _demand(self, leaf: int, axes: Iterable[int], *, is_ranked: bool = True) -> None:
+        """Demand sizes of a leaf, and its rank unless the axes are counted as those of a node."""
+        shape, name = self._shape(leaf), self.leaf_names[leaf]
+        if shape is not None:
+            self.demand(*[f"{name}.rank == {len(shape)}"] * is_ranked)
+            self.demand(*(f"{name}.shape[{a}] == {shape[a]}" for a in axes if shape[a] is not None))
+
+    def _shape(self, leaf: int) -> list[int | None] | None:
+        """Return the sizes of a leaf, None where places differ or nobody knows them."""
+        types = [place.leaves[leaf].known_type() for place in self.places]
+        shapes = [known.shape for known in types if known is not None and known.shape is not None]
+        if len(shapes) < len(types) or len({*map(len, shapes)}) > 1:
+            return None
+        return [
+            sizes[0] if isinstance(sizes[0], int) and _is_one(sizes) else None
+            for sizes in zip(*shapes, strict=True)
+        ]
+
+    def _leaves_above(self, operands: Iterable[Operand]) -> list[int]:
+        """Return the leaves that values are made of, but for those that are sizes themselves."""
+        args = {"node": self.first.args, "new": self.first.made_args}
+
+        def above(operand: Operand) -> Iterable[Operand]:
+            return args[operand[0]][operand[1]] if operand[0] in args else ()
+
+        leaves = sorted(item[1] for item in reachable(operands, above) if item[0] == "leaf")
+        read = [(self.first.nodes[n], slot) for n, slot in self.first.readers]
+        return [n for n in leaves if read[n][1] not in SIZED_BY.get(read[n][0].op_type, ())]
 
     # -- the texts ---------------------------------------------------------------------------------
 
@@ -522,6 +629,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
             kept = self._kept_data(args[place])
             if place not in moved or kept is None or kept.ndim > 1:
                 break
+            self._bring_shapes(node, args, moved[place], kept, place)
             given[place] = f"{moved[place]}={literal(kept.tolist())}"
         return dict(sorted(given.items()))
 
@@ -538,12 +646,14 @@ class RuleWriter(PatternWriter[ChangedPlace]):
 
     def leaf(self, reader: int, place: int) -> str:
         """Write a value that a node reads from outside; a small constant that is the same stays."""
-        operand = self.first.args[reader][place]
-        name, kept = self.name_of(operand), self._kept_data(operand)
-        if kept is not None and kept.ndim <= 1:
-            said = f"list({name}.value)" if kept.ndim else f"{name}.value"
-            self.demand(f"{said} == {literal(kept.tolist())}")
-        return f"const({name})" if kept is not None or operand[1] in self.data else name
+        node, args = self.first.nodes[reader], self.first.args[reader]
+        name, kept = self.name_of(args[place]), self._kept_data(args[place])
+        if kept is not None:
+            self._bring_shapes(node, args, leaf_word(node, place), kept, place)
+            if kept.ndim <= 1:
+                said = f"list({name}.value)" if kept.ndim else f"{name}.value"
+                self.demand(f"{said} == {literal(kept.tolist())}")
+        return f"const({name})" if kept is not None or args[place][1] in self.data else name
 
     def attributes(self, number: int) -> list[str]:
         """Write the attributes of an old node: those captured and kept, and how others pass.
@@ -569,6 +679,7 @@ class RuleWriter(PatternWriter[ChangedPlace]):
             if is_free or not _is_one(values):
                 texts.append(f"{name}={self.capture((number, name))}")
             elif name in KEPT_ATTRIBUTES or name not in usual or usual[name] != values[0]:
+                self._bring_shapes(node, self.first.args[number], name, values[0])
                 texts.append(attribute_text(name, values[0]))
         return [*texts, f"**{word}"] if word else texts
 
@@ -631,6 +742,12 @@ def _in_common(places: Sequence[Sequence[Mapping[str, object]]]) -> list[dict[st
 def _is_one(values: Sequence[object]) -> bool:
     """Tell whether all values are the same."""
     return all(value == values[0] for value in values)
+
+
+def _whole(*values: object) -> set[int]:
+    """Return the whole numbers in some values."""
+    every = (one for value in values for one in np.ravel(np.array(value, dtype=object)))
+    return {one for one in every if type(one) is int}
 
 
 def _is_equal(one: Tensor | None, other: Tensor) -> bool:
