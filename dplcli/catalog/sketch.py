@@ -56,7 +56,12 @@ MOST_VARIANTS = 16
 
 _MOST_CHOICES = 8
 _MOST_TRIED = 1 << 8
-_MOST_OUTPUTS = 4
+_PARTS = 4
+"""Into how many a Split cuts, where nothing says it."""
+
+_MOST_OUTPUTS = 64
+"""So many outputs of a node are made up: no operator but Split has more than a few."""
+
 _LONGEST_WAY = 48
 _KIND_EXAMPLES = {
     "": ("Relu", "Exp"),
@@ -187,6 +192,7 @@ class VariantSketch:
         captured: By node, the names of attributes that the pattern binds.
         rests: By node, the name that binds all its other attributes.
         ways: Which alternatives the nodes are of, in words.
+        last_outputs: By node of the pattern, the last output that is chosen by its number.
     """
 
     taken: Mapping[int | str, int]
@@ -202,11 +208,16 @@ class VariantSketch:
     captured: dict[int, dict[str, str]] = field(default_factory=dict)
     rests: dict[int, str] = field(default_factory=dict)
     ways: set[str] = field(default_factory=set)
+    last_outputs: dict[object, int] = field(default_factory=dict)
 
     # -- nodes ---------------------------------------------------------------------------------
 
     def values_of(self, pattern: DFPattern) -> list[str]:
         """Add what *pattern* needs, and return the names of its outputs."""
+        for part in all_parts(pattern):
+            if isinstance(part, OutputPattern):
+                node = identity_of(part.node)
+                self.last_outputs[node] = max(self.last_outputs.get(node, 0), part.index)
         if isinstance(pattern, OutputsPattern):
             return [self.value(output) for output in pattern.outputs]
         return [self.value(pattern)]
@@ -306,12 +317,7 @@ class VariantSketch:
         self.captured[len(self.nodes)] = dict(part.captures)
         if part.attributes_name not in {"", WAIVED}:
             self.rests[len(self.nodes)] = part.attributes_name
-        count = 1 + len(part.output_names)
-        if op_type == "Split" and len(args) == 1:  # a wrong number would crash onnx's inference
-            parts = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
-            if not isinstance(parts, int) or not 0 < parts <= _MOST_OUTPUTS:
-                raise NoInstanceError("a Split into so many is not made up")
-            count = parts
+        count = self._count_outputs(part, op_type, args, attributes)
         if part.rest:
             self.open_nodes.add(len(self.nodes))
         is_again = any(part.name in node.outputs for node in self.nodes)  # in a later step
@@ -319,6 +325,24 @@ class VariantSketch:
         outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
         self.nodes.append(InstanceNode(op_type, domain, tuple(args), tuple(outputs), attributes))
         return outputs
+
+    def _count_outputs(
+        self,
+        part: CallPattern,
+        op_type: str,
+        args: list[str],
+        attributes: dict[str, AttributeValue],
+    ) -> int:
+        """Return how many outputs a node has: a wrong number would crash onnx's inference."""
+        count = 1 + max(len(part.output_names), self.last_outputs.get(identity_of(part), 0))
+        if op_type == "Split" and len(args) == 1:
+            parts = attributes.setdefault("num_outputs", max(count, _PARTS))
+            count = parts if isinstance(parts, int) else 0
+        elif op_type == "Split" and args[1] in self.given:
+            count = max(count, self.given[args[1]].size)
+        if not 0 < count <= _MOST_OUTPUTS:
+            raise NoInstanceError(f"a node with {count:,} outputs is not made up")
+        return count
 
     def _read_by_name(
         self, op_type: str, part: CallPattern, args: list[str]

@@ -28,6 +28,7 @@ WHY_ELSEWHERE = {
     ("pipeline/operands.py", "FORMS"): "by operator how its operands fit together",
     ("execute/translate.py", "_SAME_SHAPE"): "by operator what a library calls it",
     ("execute/translate.py", "_BROADCAST"): "by operator what a library calls it",
+    ("execute/translate.py", "_UNDERSTOOD"): "by operator what the translator takes",
     ("execute/composites.py", "_ARITHMETIC"): "by operator what computes it",
     ("execute/composites.py", "_FIRST"): "what the forms that it knows begin with",
     ("rewrites/simplification.py", "_SLOWER"): "how slow onnx's evaluator is at each",

@@ -169,6 +169,37 @@ def test_a_graph_that_is_drawn_again_counts_again(
     assert len(set(compared)) == len(compared) < FEW
 
 
+@pytest.mark.parametrize(
+    ("split", "verdict"),
+    [
+        ("Split(x, split=[2, 2], axis=1)", "passed"),
+        ("Split(x, const(s), axis=1)", "passed"),
+        ("Split(x, split=[2, 2, 1], axis=1)", "failed"),
+        ("Split(x, num_outputs=2, axis=1)", "passed"),
+    ],
+)
+def test_outputs_that_are_chosen_by_number_are_made(
+    tmp_path: Path, split: str, verdict: str
+) -> None:
+    """A node has as many outputs as the pattern reads, or as its sizes say."""
+    pattern = f"|\n      n = {split}\n      Concat(n[0], n[1], axis=1)"
+    where = ["where: [prod(s.shape) == 2]"] if "(s)" in split else []
+
+    rule = rule_of(tmp_path, f"pattern: {pattern}", *where, "replacement: Identity(x)")
+
+    assert made_up(rule).verdict == verdict
+
+
+def test_too_many_outputs_are_not_made(tmp_path: Path) -> None:
+    """No graph has so many, and the reason says so."""
+    rule = rule_of(tmp_path, "pattern: Relu(Split(x, **_)[99])", "replacement: Relu(x)")
+
+    trial = made_up(rule)
+
+    assert trial.verdict == "not tried"
+    assert "100 outputs" in trial.reason
+
+
 def test_a_form_that_no_graph_has_is_not_tried(tmp_path: Path) -> None:
     """Dropout of opset 7 has no form with three inputs."""
     lines = ["opsets: [11, 11]", 'pattern: "Neg(x) | Gelu(x)"', 'replacement: "Mul(x, -1.0)"']
