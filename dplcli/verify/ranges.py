@@ -120,6 +120,17 @@ _KEEPING_WHOLE = _SUMMING | {"Clip", "ReduceSum", "Trilu"} | operators.VALUES_FR
 
 _UNITING = frozenset({"Concat", "Where", "Max", "Min"})
 
+_WEIGHT_SLOT = operators.MATRIX_SLOT | operators.KERNEL_SLOT
+_KEEPING_NUMBERS = frozenset(
+    operators.UNROUNDED
+    | operators.OP_KINDS["elementwise"]
+    | operators.ARITHMETIC
+    | operators.SHARES
+    | {op for op, summed in operators.SUMMED.items() if summed == "row"}
+    | _WEIGHT_SLOT.keys()
+) - (operators.WANTS_POSITIVE | operators.WANTS_UNIT | {"Mod", "Pad"})
+"""Operators that make numbers of numbers, overflow aside; Div does where it never divides by 0."""
+
 
 class Grid(NamedTuple):
     """All multiples of *step* from *low* to *high*: what quantised numbers stand for.
@@ -150,8 +161,8 @@ class Ranges:
         self._sizes: dict[str, bool] = {}
         self._constants: dict[str, bool] = {}
         graph = wiring.model.graph
-        given = {info.name for info in graph.input}  # an input with a default may be fed
-        self._stored = {n: t for n, t in wiring.initializers.items() if n not in given}
+        self._given = {info.name for info in graph.input}  # an input with a default may be fed
+        self._stored = {n: t for n, t in wiring.initializers.items() if n not in self._given}
         self._stated = {
             info.name: info.type.tensor_type.elem_type
             for info in (*graph.input, *graph.value_info, *graph.output)
@@ -240,11 +251,8 @@ class Ranges:
         return self._known.get(name, ANYTHING)
 
     def _maker(self, name: str) -> NodeProto | None:
-        row = self._wiring.makers.get(name)
-        node: NodeProto | None = None if row is None else self._wiring.nodes[row]
-        if node is None or canonical_domain(node.domain) or node.op_type in _ALWAYS:
-            return None
-        return node
+        node = self._maker_of(name)
+        return None if node is None or node.op_type in _ALWAYS else node
 
     def _found(  # noqa: C901, PLR0911  # a way for each kind of value
         self, name: str, node: NodeProto | None
@@ -264,7 +272,8 @@ class Ranges:
             return _hull(grid.low, grid.high) if isinstance(grid, Grid) else ANYTHING
         read = [self._known.get(n, ANYTHING) for n in node.input]
         if node.op_type in {"IsNaN", "IsInf"}:
-            return _SHARE if self.grid(node.input[0], 0) is None else Interval(0.0, 0.0)
+            is_idle = self.grid(node.input[0], 0) is not None or self._is_of_numbers(node)
+            return Interval(0.0, 0.0) if is_idle else _SHARE
         if name != node.output[0] and node.op_type != "Split":
             return _PLACE if node.op_type in {"MaxPool", "TopK"} else ANYTHING
         if node.op_type == "Dropout" and any(node.input[2:3]):
@@ -289,6 +298,41 @@ class Ranges:
             for slot in (0, 1)
         ]
         return factors[0].times(factors[1]).times(depth)
+
+    def _is_of_numbers(self, guard: NodeProto) -> bool:
+        """Tell whether a guard asks a Softmax that no row which is hidden whole can reach.
+
+        PyTorch guards each attention so: IsNaN is true where a mask is -inf all along a row.
+        Without such a mask only what is no number, or overflows, makes one. Weights are numbers.
+        """
+        softmax = self._maker_of(guard.input[0])
+        if softmax is None or softmax.op_type != "Softmax":
+            return False
+        pending, seen = [str(softmax.input[0])], {str(softmax.input[0])}
+        while pending and len(seen) < _MOST_WALKED:
+            name = pending.pop()
+            node = self._maker_of(name)
+            if not math.isinf(max(map(abs, self[name]))) or (node is None and name in self._given):
+                continue
+            if node is None or node.op_type not in _KEEPING_NUMBERS:
+                return False
+            if node.op_type == "Div" and self[node.input[1]].low <= 0:
+                return False
+            weight = _WEIGHT_SLOT.get(node.op_type)
+            read = {
+                str(each)
+                for slot, each in enumerate(node.input)
+                if each and not (slot == weight and each in self._stored)
+            }
+            pending += read - seen
+            seen |= read
+        return not pending
+
+    def _maker_of(self, name: str) -> NodeProto | None:
+        """Return the node of the standard that makes a value."""
+        row = self._wiring.makers.get(name)
+        node: NodeProto | None = None if row is None else self._wiring.nodes[row]
+        return None if node is None or canonical_domain(node.domain) else node
 
     def _is_most_of(self, name: str, of: str) -> bool:
         """Tell whether a value is the largest of another, along some axes."""
@@ -415,7 +459,11 @@ def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
         is_padded = node.op_type == "AveragePool"  # zeros may count
         return first.union(Interval(0.0, 0.0)) if is_padded else first
     if node.op_type in _UNITING:
-        parts = read[1:] if node.op_type == "Where" else read
+        parts = read
+        if node.op_type == "Where":
+            parts = (
+                read[1:] if read[0].low < read[0].high else read[1:2] if read[0].low else read[2:]
+            )
         low, high = (min(p.low for p in parts), max(p.high for p in parts))
         if node.op_type == "Max":
             low = max(p.low for p in parts)

@@ -235,7 +235,7 @@ def test_a_plan_says_what_runs_and_what_does_not(
     record = json.loads((folder / "p.json").read_text())
     assert (record["schema"], record["planned"]) == ("dpl.kernels/1", 1)
     assert [item["why"] for item in record["partitions"] if not item["library"]] == [
-        "a ConvTranspose of a stated shape"
+        "ConvTranspose with output_shape"
     ]
     assert (folder / "p.plan").read_text().count("\ncall ") == 1
     monkeypatch.setenv(library.VARIABLE, "/nowhere/libdnnl.so.3")

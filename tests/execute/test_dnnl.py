@@ -342,7 +342,7 @@ def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
     assert some.verdict == "equivalent"
     assert some.kernels is not None
     assert [item.why for item in some.kernels.partitions if item.why] == [
-        "a ConvTranspose of a stated shape"
+        "ConvTranspose with output_shape"
     ]
     every = Kernels("dnnl", "oneDNN", "dplcli.execute.session", "all")
     answer = verify(original, result, check=asking(every))

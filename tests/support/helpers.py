@@ -48,6 +48,7 @@ _DTYPES: dict[int, Any] = {
     onnx.TensorProto.INT64: np.int64,
     onnx.TensorProto.INT32: np.int32,
     onnx.TensorProto.INT8: np.int8,
+    onnx.TensorProto.UINT8: np.uint8,
     onnx.TensorProto.BOOL: np.bool_,
 }
 
@@ -399,5 +400,6 @@ def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
         if dtype is np.bool_:
             feeds[info.name] = np.asarray(rng.random(shape) < 0.5)
         else:
-            feeds[info.name] = np.asarray(rng.uniform(-2, 2, shape)).astype(dtype)
+            low, high = (0, 255) if dtype is np.uint8 else (-2, 2)
+            feeds[info.name] = np.asarray(rng.uniform(low, high, shape)).astype(dtype)
     return feeds

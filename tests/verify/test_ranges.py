@@ -267,6 +267,27 @@ def test_a_grid_holds_all_that_is_dequantised() -> None:
     assert ranges(body, QDQ)["y"] == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("scores", "high"),
+    [
+        ("r = Add (x, x)", 0),
+        ("h = MatMul (x, w)  l = LayerNormalization (h, some)  r = Div (l, two)", 0),
+        ("m = Where (yes, none, out)  r = Add (x, m)", 0),  # the mask hides nothing
+        ("m = Where (no, none, out)  r = Add (x, m)", 1),
+        ("m = Where (b, none, out)  r = Add (x, m)", 1),
+        ("r = Log (x)", 1),
+        ("r = Div (x, given)", 1),
+        ("r = Pow (x, half)", 1),
+        ("r = com.microsoft.Gelu (x)", 1),
+    ],
+)
+def test_a_guard_of_a_softmax_waits_for_a_row_that_is_hidden(scores: str, high: int) -> None:
+    """No mask, or one that hides nothing: PyTorch's guard is never true, but by an input of NaN."""
+    weights = f"{KNOWN}, bool yes = {{1}}, bool no = {{0}}, float out = {{-inf}}, float[6, 6] w"
+    found = ranges(f"{scores}  s = Softmax (r)  y = IsNaN (s)", f"{weights} = {{{'1, ' * 35} 1}}")
+    assert found["y"] == (0, high)
+
+
 # -- random nets ----------------------------------------------------------------------------------
 
 ONE = (
