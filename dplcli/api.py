@@ -163,7 +163,7 @@ def _file_of(model: ModelLike) -> Iterator[Path]:
 def _mentions_files(path: Path) -> bool:
     """Tell whether a model may have external data; a false alarm does no harm."""
     from dplcli.onnx_io import read_model_file  # noqa: PLC0415  # only where nothing is written
-    from dplcli.onnx_io.read import may_refer  # noqa: PLC0415
+    from dplcli.onnx_io.read import may_refer  # noqa: PLC0415  # only where nothing is written
 
     return may_refer(read_model_file(path))
 

@@ -21,7 +21,7 @@ def program_files() -> dict[str, Path]:
     for before, place in places.items():
         for folder, inside, names in os.walk(place):
             inside[:] = [each for each in inside if each != "__pycache__"]
-            within = os.path.join(before, os.path.relpath(folder, place))  # noqa: PTH118
+            within = os.path.join(before, os.path.relpath(folder, place))  # noqa: PTH118  # starts sooner than pathlib
             found |= {os.path.normpath(f"{within}/{name}"): Path(folder, name) for name in names}
     return dict(sorted(found.items()))
 

@@ -418,11 +418,9 @@ def command(  # one parameter per option
 def _with_reports(printing: options.Printing, read: build_file.ReadFile) -> options.Printing:
     """Return where reports go, after the command line and the file."""
     folder = read.path.parent
-    stated = read.content.reports.model_dump(exclude_none=True)
+    stated = read.content.reports.model_dump(by_alias=True, exclude_none=True)
     places = {form: str(folder / path) for form, path in stated.items()}
-    json_path = places.pop("json_", None)
-    reports = places | dict(printing.reports)
-    return replace(printing, json_path=printing.json_path or json_path, reports=reports)
+    return replace(printing, reports=places | dict(printing.reports))
 
 
 def _rows(

@@ -68,7 +68,7 @@ def command(  # one parameter per option
     if not found:
         raise UsageError("no model is found")
     asked = [Asked(each, (each.path,), None) for each in found]
-    printing = Printing(None, quiet, verbose=False)
+    printing = Printing(quiet, verbose=False)
     rows = list(rows_of("match", asked, MatchSettings(target=target, hints=False), printing))
     said = settings.answers(rows, lambda _task: None, printing)
     errors = [answer for answer in said if answer.status == "error"]

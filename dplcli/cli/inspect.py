@@ -22,7 +22,7 @@ class _InspectCommand(ModelCommand):
     def document(self, models: Models, settings: BaseSettings) -> Document:
         """Look at a model, at one of its nodes, or at what kernels have to keep to."""
         (model,) = models
-        assert model is not None and isinstance(settings, InspectSettings)  # noqa: S101, PT018
+        assert model is not None and isinstance(settings, InspectSettings)  # noqa: S101, PT018  # as the command is declared
         header, stub = settings.header, settings.stub
         if settings.contract or header is not None or stub is not None:
             if settings.node is not None or settings.nodes:

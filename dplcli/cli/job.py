@@ -352,7 +352,7 @@ class Batch(BatchSettings):
             if not is_there:
                 line = f"{machine} wrote {', '.join(answer.files)}, which is not here"
                 lost = UsageError(line, hint=_SHARED)
-                answer = failed_answer(task.label, lost)  # noqa: PLW2901
+                answer = failed_answer(task.label, lost)  # noqa: PLW2901  # an answer that got lost is one that failed
             yield task.label, answer
 
 
@@ -459,7 +459,7 @@ def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> Non
             if field is not None and field.is_of_one:
                 raise UsageError(f"{opt(field.name)} is for one model, and there are {len(asked)}")
     if "hints" in settings.options:
-        settings = settings.but(hints=printing.json_path is not None)
+        settings = settings.but(hints=printing.has_record)
 
     def known(task: ModelTask) -> ModelAnswer | None:
         answer = task.known() if batch.resume else None
@@ -501,7 +501,7 @@ def rows_of(
             folder=Path.cwd(),
             run=run,
             writes=() if place is None else (place,),
-            with_record=printing.json_path is not None,
+            with_record=printing.has_record,
             with_text=printing.verbose or name == "explain",
             verbose=printing.verbose,
         )
@@ -509,7 +509,7 @@ def rows_of(
 
 def conclude(printing: Printing, command: str, answers: Sequence[ModelAnswer]) -> None:
     """Report many models; say what is wrong with any, and end with the worst exit code."""
-    from dplcli.report.many import complaints, many_document  # noqa: PLC0415
+    from dplcli.report.many import complaints, many_document  # noqa: PLC0415  # only for many models
 
     document = many_document(command, answers)
     errors = [answer for answer in answers if answer.status == "error"]

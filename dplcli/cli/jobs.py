@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -13,9 +14,10 @@ from dplcli import pipeline
 from dplcli.cli import options
 from dplcli.cli.job import JobCommand, ModelCommand, PairCommand, placed
 from dplcli.cli.options import EVERY_FORM, PATH
-from dplcli.cli.printing import say
+from dplcli.cli.printing import say, write
 from dplcli.docstrings import docstring
 from dplcli.errors import DplError, UsageError, opt
+from dplcli.escaping import json_text
 from dplcli.settings import TraceSettings
 
 if TYPE_CHECKING:
@@ -211,7 +213,8 @@ class _RewriteCommand(ModelCommand):
             opt("print_trace")
         ] * extra.print_trace
         printing.check(*files, printed=printed)
-        options.check_json_path(place, *files, *printing.files, option=opt("trace_json"))
+        if place not in {None, "-"}:
+            options.check_report_path(place, *files, *printing.files, option=opt("trace_json"))
         if place == "-":
             printing = replace(printing, quiet=True)
         is_printed = extra.print_trace and not printing.quiet
@@ -246,12 +249,16 @@ def _write_trace(
     trace: pipeline.Trace, label: str, trace_json: str | None, *, is_printed: bool
 ) -> None:
     from dplcli.outcomes.rewriting import TraceOutcome  # noqa: PLC0415  # only for a trace
-    from dplcli.report.json import parts_of, published  # noqa: PLC0415
-    from dplcli.report.rewrite import trace_lines  # noqa: PLC0415
+    from dplcli.report.json import parts_of, published  # noqa: PLC0415  # only for a trace
+    from dplcli.report.rewrite import trace_lines  # noqa: PLC0415  # only for a trace
 
     if trace_json is not None:
         record = published(parts_of(TraceOutcome(label=label, trace=trace)))
-        options.write_json(record, trace_json, opt("trace_json"))
+        text = json_text(record)
+        if trace_json == "-":
+            write(text)
+        else:
+            pipeline.write_text(Path(trace_json), text, opt("trace_json"))
     if is_printed:
         for line in trace_lines(trace):
             say(line)

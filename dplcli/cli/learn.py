@@ -60,7 +60,7 @@ class _LearnCommand(PairCommand):
         document = cast("Document", learned.document())
         if output is None:
             write(learned.yaml)
-        if not printing.quiet and printing.json_path != "-":
+        if not printing.quiet and not printing.fills_stdout:
             _tell(learned, document.text(verbose=printing.verbose), output)
         for warning in document.notes:
             say(f"dpl: warning: {warning}", err=True)

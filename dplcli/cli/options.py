@@ -168,28 +168,11 @@ def _type_of(field: Field) -> Any:  # noqa: ANN401  # a type, or one of click's
 PRINTING = "What is printed"
 
 
-def check_json_path(
-    json_path: str | None, *others: Path | str | None, option: str = "--json"
-) -> None:
-    """Refuse, before any work is done, a JSON file that cannot be or must not be written.
-
-    Args:
-        json_path: What the option was given.
-        others: The other files of the command; names of shipped catalogues do no harm.
-        option: The option, for messages.
-
-    Raises:
-        UsageError: It is another file of the command, a directory, or has no folder.
-    """
-    if json_path not in {None, "-"}:
-        check_report_path(str(json_path), *others, option=option, mark=None)
-
-
 def check_report_path(
     report: str,
     *others: Path | str | None,
     option: str,
-    mark: bytes | None,
+    mark: bytes | None = None,
     kind: str = "JSON report",
 ) -> None:
     """Refuse, before any work is done, a report that cannot be or must not be written.
@@ -236,7 +219,12 @@ def _is_replaceable(path: Path, mark: bytes | None) -> bool:
 
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-_FORMS = {
+_FORMS: Mapping[str, tuple[str, str, bytes | None]] = {
+    "json": (
+        "Write the result as JSON; - is standard output, instead of the table.",
+        "JSON report",
+        None,
+    ),
     "junit": (
         "Write a report as JUnit XML: a test for each output, level and seed, and each --expect.",
         "JUnit report of dpl",
@@ -260,7 +248,11 @@ _FORMS = {
 }
 """The forms of a report: what the help says, what a file is called, and what one begins with."""
 
-EVERY_FORM = tuple(_FORMS)
+_RECORDS = {"json", "sarif"}
+"""Forms in which no terminal looks for markup."""
+
+EVERY_FORM = tuple(form for form in _FORMS if form != "json")
+"""The forms that not every command has."""
 
 
 @dataclass(frozen=True)
@@ -268,14 +260,12 @@ class Printing:
     """What a command prints and writes, beside models.
 
     Attributes:
-        json_path: Where to write JSON; None for nowhere, - for standard output.
         quiet: Whether to print only errors.
         verbose: Whether to say more.
         reports: Where to write which form of a report; - for standard output.
         started: When the command began, for reports that say how long it took.
     """
 
-    json_path: str | None
     quiet: bool
     verbose: bool
     reports: Mapping[str, str] = field(default_factory=dict)
@@ -284,8 +274,7 @@ class Printing:
     @property
     def files(self) -> tuple[str, ...]:
         """The files that are written."""
-        places = (self.json_path, *self.reports.values())
-        return tuple(place for place in places if place not in {None, "-"})
+        return tuple(place for place in self.reports.values() if place != "-")
 
     def check(self, *others: Path | str | None, printed: Iterable[str] = ()) -> None:
         """Refuse, before any work is done, what cannot be or must not be written.
@@ -298,15 +287,14 @@ class Printing:
             UsageError: Two reports want one place, a file is no report of dpl, or cannot be
                 written.
         """
-        to_stdout = [*["--json -"] * (self.json_path == "-"), *printed]
-        to_stdout += [f"--{form} -" for form, path in self.reports.items() if path == "-"]
+        to_stdout = [f"--{form} -" for form, path in self.reports.items() if path == "-"]
+        to_stdout += printed
         if len(to_stdout) > 1:
             raise UsageError(
                 f"{to_stdout[0]} and {to_stdout[1]} both want standard output",
                 hint="name a file for one",
             )
-        check_json_path(self.json_path, *others)
-        taken = [*others, None if self.json_path == "-" else self.json_path]
+        taken = list(others)
         for form, path in self.reports.items():
             if path != "-":
                 _help, kind, mark = _FORMS[form]
@@ -317,7 +305,17 @@ class Printing:
     @property
     def wants_hints(self) -> bool:
         """Whether anybody reads what else could be done."""
-        return not self.quiet or self.json_path is not None
+        return not self.quiet or self.has_record
+
+    @property
+    def has_record(self) -> bool:
+        """Whether JSON is written."""
+        return "json" in self.reports
+
+    @property
+    def fills_stdout(self) -> bool:
+        """Whether a report is standard output, so that nothing else may be."""
+        return "-" in self.reports.values()
 
     def progress(self) -> AbstractContextManager[Callable[[str], None]]:
         """Show what is going on, as far as it is wanted."""
@@ -330,9 +328,11 @@ class Printing:
             UsageError: One cannot be written.
         """
         for form, path in self.reports.items():
+            if form == "json" and document.of is None:
+                continue  # an error has no record
             text = _rendered(form, document, perf_counter() - self.started)
             if path == "-":
-                write(text if form == "sarif" else inert_markup(text))
+                write(text if form in _RECORDS else inert_markup(text))
             elif form == "markdown" and _is_step_summary(path):
                 try:
                     append_to_file(Path(path), encoded(f"\n{text}"))
@@ -351,9 +351,7 @@ class Printing:
     def publish(self, document: Document, *, prints: bool = True) -> None:
         """Write every form of *document* that is wanted, and print one if it *prints* any."""
         self.write_reports(document)
-        if self.json_path is not None:
-            write_json(document.json(), self.json_path)
-        if prints and not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
+        if prints and not self.quiet and not self.fills_stdout:
             show(document.text(verbose=self.verbose))
 
 
@@ -364,14 +362,14 @@ def printing_params(verbose: str, forms: Iterable[str] = ()) -> list[click.Optio
         verbose: What --verbose does; "" if there is nothing more to say.
         forms: The forms of report.
     """
-    json_help = "Write the result as JSON; - is standard output, instead of the table."
     file = {"group": "Reports", "metavar": "FILE"}
+    record = {"group": PRINTING, "metavar": "FILE", "help": _FORMS["json"][0]}
     more = GroupedOption(["--verbose", "-v"], group=PRINTING, is_flag=True, help=verbose)
     return [
         *(GroupedOption([f"--{f}", f"report_{f}"], help=_FORMS[f][0], **file) for f in forms),
         *([more] if verbose else []),
         QUIET,
-        GroupedOption(["--json", "json_path"], group=PRINTING, metavar="FILE", help=json_help),
+        GroupedOption(["--json", "report_json"], **record),
     ]
 
 
@@ -382,9 +380,7 @@ def take_printing(given: dict[str, Any]) -> Printing:
     """Take what :func:`printing_params` were given out of *given*."""
     paths = {name: given.pop(f"report_{name}", None) for name in _FORMS}
     reports = {name: path for name, path in paths.items() if path is not None}
-    return Printing(
-        given.pop("json_path"), given.pop("quiet"), given.pop("verbose", False), reports
-    )
+    return Printing(given.pop("quiet"), given.pop("verbose", False), reports)
 
 
 def printing_options(verbose: str = "", *forms: str) -> Callable[[Command], Command]:
@@ -428,27 +424,17 @@ def take_settings(settings: type[S], given: dict[str, Any]) -> S:
     return settings.read({name: given.pop(name) for name in names})
 
 
-def write_json(record: object, place: str, option: str = "--json") -> None:
-    """Write what an option asks for; - is standard output.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    if place == "-":
-        write(json_text(record))
-    else:
-        pipeline.write_text(Path(place), json_text(record), option)
-
-
 def _rendered(form: str, document: Document, seconds: float) -> str:
     """Return the report in one form; each module is imported only where it is wanted."""
+    if form == "json":
+        return json_text(document.json())
     if form == "html":
-        from dplcli.report.graphs import graphs_of  # noqa: PLC0415
-        from dplcli.report.html import html_page  # noqa: PLC0415
+        from dplcli.report.graphs import graphs_of  # noqa: PLC0415  # only for its form
+        from dplcli.report.html import html_page  # noqa: PLC0415  # only for its form
 
         drawn = graphs_of(document.draws(), document.verification, pipeline.view)
         return html_page(document, drawn)
-    from dplcli.report import ci  # noqa: PLC0415
+    from dplcli.report import ci  # noqa: PLC0415  # only for its form
 
     if form == "junit":
         return ci.junit_xml(document, seconds)

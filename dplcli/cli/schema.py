@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def documents_known() -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:
     """Return what each document is in one line, and what makes its schema, by its name."""
     from dplcli.cli.build import file_schema  # noqa: PLC0415  # loads every command with steps
-    from dplcli.report.schema import DOCUMENTS, json_schema, summary  # noqa: PLC0415
+    from dplcli.report.schema import DOCUMENTS, json_schema, summary  # noqa: PLC0415  # no other command needs it
 
     written = {name: (summary(of[0]), partial(json_schema, of)) for name, of in DOCUMENTS.items()}
     return written | {

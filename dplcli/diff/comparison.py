@@ -549,7 +549,7 @@ class _Beside:
         """Compare what the files hold of two stored tensors, but for data that differs."""
         first, second = (v.graph.model.codec.tensor(v.initializer_source) for v in pair)
         assert isinstance(first, ProtoTensor)  # noqa: S101  # the loader sets nothing else
-        assert isinstance(second, ProtoTensor)  # noqa: S101
+        assert isinstance(second, ProtoTensor)  # noqa: S101  # the loader sets nothing else
         if first.is_encoded_as(second):
             return
         old, new = (deepcopy(tensor.message) for tensor in (first, second))
@@ -763,7 +763,7 @@ class Comparison:
         news = [new for _, _, new in both if new is not None]
         # two nodes that compute the same are equal, but only one is the partner
         for is_same in (self.pairing.are_partners, self.pairing.same_value):
-            _, left = with_twins(left, news, lambda old, new: is_same(old[1], new))  # noqa: B023
+            _, left = with_twins(left, news, lambda old, new: is_same(old[1], new))  # noqa: B023  # called at once
         first, second = (side.reader for side in self.pairing.sides)
         left.sort(key=lambda item: first.tensor(item[1]) is not None)
         news.sort(key=lambda value: second.tensor(value) is not None)

@@ -2238,7 +2238,7 @@ def _may_be_alike(one: TensorType | None, other: TensorType | None) -> bool:
         return False
     first, second = shapes
     assert first is not None  # noqa: S101  # as was asked
-    assert second is not None  # noqa: S101
+    assert second is not None  # noqa: S101  # as was asked
     differing = (type(a) is type(b) is int and a != b for a, b in zip(first, second, strict=False))
     return len(first) == len(second) and not any(differing)
 

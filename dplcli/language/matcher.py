@@ -550,7 +550,7 @@ class AnyStep(Step):
 
     is_decided = True
 
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002  # the signature of all programs
         """Accept whatever is present."""
         return False if value is None else rest
 
@@ -953,7 +953,7 @@ class VariadicStep(Step):
         super().__init__(pattern, slot)
         self.each: EachInput | None = None
 
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002  # the signature of all programs
         """Match nothing by itself."""
         return False
 
@@ -1042,7 +1042,7 @@ class AndStep(Step):
             self.heads |= right.heads & _IDENTITY  # which the left one looks through
         self.required = left.required | right.required
 
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002  # the signature of all programs
         """Demand both."""
         return (self.left, value, (self.right, value, rest))
 
@@ -1083,7 +1083,7 @@ class AssignStep(Step):
         self.gone: tuple[int, ...] = ()
         self.place: int | None = None
 
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002  # the signature of all programs
         """Give the first argument an input, its own if it can; leave the next one as a choice."""
         row = self.row
         if not self.args and self.taker is not None:
@@ -1163,7 +1163,7 @@ class SpreadStep(Step):
         self.start = start
         self.count = count
 
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002  # the signature of all programs
         """Give the first argument what it takes; leave the next number of inputs as a choice."""
         row, start = self.row, self.start
         if not self.args:
@@ -1647,7 +1647,7 @@ class CallStep(Step):
         """Match the inputs in every order allowed."""
         if len(inputs) > 1 and self.args:
             commutes = node.op_type in COMMUTATIVE and not node.domain
-            if (commutes or self.pattern.is_unordered) and len(self.takers) < 2:  # noqa: PLR2004
+            if (commutes or self.pattern.is_unordered) and len(self.takers) < 2:  # noqa: PLR2004  # a pair can be swapped
                 return self._permuted(state, inputs, rest)
         if self.takers:
             return (SpreadStep(self, self.args, InputRow(inputs)), None, rest)
@@ -1855,7 +1855,7 @@ class EdgeStep(Step):
         self.rest_of_edge = RestStep(pattern, self._match_producer)
         self.stand_for(consumer, producer)
 
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002  # the signature of all programs
         """Match the consumer, whose inputs are few, then look for the producer."""
         return (self.consumer, value, (self.rest_of_edge, value, rest))
 
@@ -2400,9 +2400,9 @@ class _Prospects:
             return False
         sorts = (*sorts[:count], *[None] * (step.least - count))
         commutes = (op[1] in COMMUTATIVE and not op[0]) or step.pattern.is_unordered
-        if len(sorts) < 2 or not commutes:  # noqa: PLR2004
+        if len(sorts) < 2 or not commutes:  # noqa: PLR2004  # a pair can be swapped
             return all(map(self.may_be, args, sorts))
-        if len(args) == len(sorts) == 2:  # noqa: PLR2004
+        if len(args) == len(sorts) == 2:  # noqa: PLR2004  # a pair can be swapped
             return any(all(map(self.may_be, args, order)) for order in (sorts, sorts[::-1]))
         return all(any(self.may_be(arg, sort) for sort in sorts) for arg in args)
 

@@ -186,7 +186,7 @@ class OpPattern:
     def as_code(self) -> str:
         """Write it as Python code does."""
         texts = [f'is_op("{c.op_type}")' for c in self.choices if isinstance(c, OpName)]
-        return " | ".join(texts) if len(texts) < 2 else f"({' | '.join(texts)})"  # noqa: PLR2004
+        return " | ".join(texts) if len(texts) < 2 else f"({' | '.join(texts)})"  # noqa: PLR2004  # one choice needs no brackets
 
     def named(self, name: str) -> OpPattern:
         """Return an operator variable: ``(is_op("Mul") | is_op("Add")).named("f")``.

@@ -577,7 +577,7 @@ class _Builder:
             if len({opset.version for opset in opsets}) > 1:
                 what = f"the domain {domain!r}" if domain else "the default domain"
                 versions = [f"{opset.domain!r} {opset.version}" for opset in opsets]
-                times = "twice" if len(opsets) == 2 else f"{len(opsets)} times"  # noqa: PLR2004
+                times = "twice" if len(opsets) == 2 else f"{len(opsets)} times"  # noqa: PLR2004  # English has a word for two
                 conflict = (
                     f"{where}imports {what} {times}: {', '.join(versions[:-1])} and {versions[-1]}"
                 )

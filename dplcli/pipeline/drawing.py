@@ -313,7 +313,7 @@ class Drawing:
                 return float(data.reshape(-1)[facet.at]) + facet.past
         return None
 
-    def _wished_shape(self, name: str, leaf: Any, shape: Shape) -> Shape:  # noqa: ANN401
+    def _wished_shape(self, name: str, leaf: Any, shape: Shape) -> Shape:  # noqa: ANN401  # a wish is of any kind
         if leaf.shape is not None:
             return tuple(leaf.shape)
         if not self.dares(RARELY):

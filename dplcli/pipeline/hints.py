@@ -207,7 +207,7 @@ def _on_sums(
     if len(named) < 2:  # noqa: PLR2004  # one is the sum of nothing
         return None
     from dplcli.verify.inputs.relations import SizeTerms  # noqa: PLC0415  # few models have any
-    from dplcli.verify.model import Dataflow, input_ports, read_model  # noqa: PLC0415
+    from dplcli.verify.model import Dataflow, input_ports, read_model  # noqa: PLC0415  # few models have any
 
     flow = Dataflow(read_model(path))
     related = SizeTerms(flow, input_ports(flow.model.graph)).related()

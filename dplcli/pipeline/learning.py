@@ -576,7 +576,7 @@ def _what(difference: Difference) -> str:
 
     def said(ops: Counter[str]) -> str:
         texts = [op if count == 1 else f"{count} {op}" for op, count in ops.items()]
-        return ", ".join([*texts[:5], *(["…"] if len(texts) > 5 else [])])  # noqa: PLR2004
+        return ", ".join([*texts[:5], *(["…"] if len(texts) > 5 else [])])  # noqa: PLR2004  # so many fit a line
 
     return f"{said(old) or 'nothing'} -> {said(new) or 'nothing'}"
 

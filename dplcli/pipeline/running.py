@@ -35,7 +35,7 @@ def run_model(path: Path, chosen: RunSettings) -> RunOutcome:
     Raises:
         DplError: The file is no model, onnxruntime does not run it, or a library is missing.
     """
-    from dplcli.verify.inputs import check_saving, fed_reference, save_outputs  # noqa: PLC0415
+    from dplcli.verify.inputs import check_saving, fed_reference, save_outputs  # noqa: PLC0415  # only where something is run
     from dplcli.verify.model import read_model  # noqa: PLC0415  # onnx
     from dplcli.verify.run import Runner, check_setup  # noqa: PLC0415  # onnxruntime
 

@@ -187,7 +187,7 @@ def _shortened(lines: Sequence[Text], shown: int | None, nodes: Sequence[Node]) 
     counts = Counter(node.qualified_op for node in nodes[shown:]).most_common(6)
     which = ", ".join(f"{count} {op}" for op, count in counts)
     more = f"  … {len(lines) - shown} more" + (f": {which}" if which else "")
-    yield Text(f"{more}{', …' if len(counts) > 5 else ''} (--verbose)", style="dim")  # noqa: PLR2004
+    yield Text(f"{more}{', …' if len(counts) > 5 else ''} (--verbose)", style="dim")  # noqa: PLR2004  # how a reader wants numbers cut
 
 
 def _change_text(change: comparison.NodeChange) -> str:

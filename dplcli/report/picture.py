@@ -858,7 +858,7 @@ def attribute_texts(node: Node) -> dict[str, str]:
 
 def _text(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(_text, value[:64])) + ", …" * (len(value) > 64)  # noqa: PLR2004
+        return ", ".join(map(_text, value[:64])) + ", …" * (len(value) > 64)  # noqa: PLR2004  # how a reader wants numbers cut
     if isinstance(value, float):
         return str(short_float(value))
     if isinstance(value, Tensor):

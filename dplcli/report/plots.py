@@ -174,7 +174,7 @@ def _times(share: float) -> str:
 
 
 def _count(number: float) -> str:
-    return f"{number:,.0f}" if number < 1e5 else f"{number:.0e}".replace("e+0", "e")  # noqa: PLR2004
+    return f"{number:,.0f}" if number < 1e5 else f"{number:.0e}".replace("e+0", "e")  # noqa: PLR2004  # how a reader wants numbers cut
 
 
 # Shapes. Colours are those of the page, which differ between light and dark mode.

@@ -57,8 +57,8 @@ def percent(share: float) -> str:
     if math.isinf(share):
         return "infinite"
     if share >= 10:  # noqa: PLR2004  # so many percent are hard to read
-        return f"{share:,.0f} times" if share < 1e6 else f"{share:.2g} times"  # noqa: PLR2004
-    return f"{100 * share:.3g} %" if share >= 0.1 else f"{100 * share:.2g} %"  # noqa: PLR2004
+        return f"{share:,.0f} times" if share < 1e6 else f"{share:.2g} times"  # noqa: PLR2004  # how a reader wants numbers cut
+    return f"{100 * share:.3g} %" if share >= 0.1 else f"{100 * share:.2g} %"  # noqa: PLR2004  # how a reader wants numbers cut
 
 
 def share(part: float) -> str:

@@ -349,7 +349,7 @@ def _range(power: int) -> str:
     low, high = 1 << (power - 1), (1 << power) - 1
     if high < 100:  # noqa: PLR2004  # short enough for an axis
         return f"{low}-{high}"
-    return f"{low:,}+" if low < 100_000 else f"{low:.0e}+".replace("e+0", "e").replace("e+", "e")  # noqa: PLR2004
+    return f"{low:,}+" if low < 100_000 else f"{low:.0e}+".replace("e+0", "e").replace("e+", "e")  # noqa: PLR2004  # how a reader wants numbers cut
 
 
 def ranked(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:

@@ -239,7 +239,7 @@ class PlaceCoverage:
             if is_shared and known.is_main and piece.unless == "fewer":
                 continue  # no size wraps around, and what divides one often leaves nothing over
             if is_shared and piece.unless == "never":
-                piece = piece._replace(unless="alike")  # noqa: PLW2901
+                piece = piece._replace(unless="alike")  # noqa: PLW2901  # the same piece, asked for less
             key = PieceKey(side, name, piece.name)
             met = self.met.get(key)
             if met is None:
@@ -596,7 +596,7 @@ def _with_conditions(model: ModelProto) -> ModelProto:
         for node in scope.node:
             if node.op_type == "Loop" and not node.input[1]:
                 node.input[1] = _TRUE
-    copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), _TRUE))  # noqa: FBT003
+    copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), _TRUE))  # noqa: FBT003  # a number like others
     return copy
 
 
@@ -632,14 +632,14 @@ def watch_bodies(model: ModelProto, feeds: Mapping[str, Any], see: Callable[[Cal
         if node.op_type == "Loop":
             body = op.body.run
 
-            def turn(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            def turn(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # passes on what onnx's evaluator is given
                 nonlocal turns
                 turns += 1
                 return body(*args, **kwargs)
 
             op.body.run = turn
 
-        def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # passes on what onnx's evaluator is given
             nonlocal left, turns
             left -= 1
             if left < 0:

@@ -170,11 +170,11 @@ class _Own(OpRun):
     def __init__(self, onnx_node: onnx.NodeProto, run_params: dict[str, Any]) -> None:
         self.opset: int = run_params["opsets"][onnx_node.domain]
         self._own = load_op("", onnx_node.op_type, self.opset)(onnx_node, run_params)
-        super().__init__(onnx_node, run_params, self._own._schema)  # noqa: SLF001
+        super().__init__(onnx_node, run_params, self._own._schema)  # noqa: SLF001  # onnx's operators have no public way
 
     def _ask(self, *given: Value, **attributes: Value) -> Values:
         """Return what onnx's own gives."""
-        values: Values = self._own._run(*given, **attributes)  # noqa: SLF001
+        values: Values = self._own._run(*given, **attributes)  # noqa: SLF001  # onnx's operators have no public way
         return values
 
 
@@ -212,7 +212,7 @@ class MaxPool(_Own):
         if attributes["auto_pad"] == "SAME_LOWER":
             raise NotImplementedError("MaxPool with auto_pad SAME_LOWER")
         if any(attributes["pads"] or ()):
-            made: Values = self._own._max_pool(x, **attributes)  # noqa: SLF001
+            made: Values = self._own._max_pool(x, **attributes)  # noqa: SLF001  # onnx's operators have no public way
             return made
         return self._ask(x, **attributes)
 

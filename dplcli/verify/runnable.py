@@ -90,7 +90,7 @@ class KernelAnswers:
 def _is_lacking(asked: KernelQuestion) -> bool:
     """Ask onnxruntime to open a model of one node."""
     import onnxruntime  # noqa: PLC0415  # only for what nobody asked before
-    from onnxruntime.capi import onnxruntime_pybind11_state as state  # noqa: PLC0415
+    from onnxruntime.capi import onnxruntime_pybind11_state as state  # noqa: PLC0415  # only where a model is run
 
     model = onnx.ModelProto(ir_version=FIRST_IR_WITH_PLAIN_INITIALIZERS)
     model.opset_import.add(domain=asked.domain, version=asked.opset)

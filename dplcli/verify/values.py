@@ -109,7 +109,7 @@ def _balanced(text: str) -> str:
     """Strip quotes round the whole message, and add or drop one that has no partner."""
     text = text.strip(" ")
     for quote in "'\"":
-        if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004
+        if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004  # the two at the ends
             text = text.strip(quote)
         if text.count(quote) % 2:
             text = text.removesuffix(quote) if text.endswith(quote) else f"{text}{quote}"
