@@ -289,14 +289,14 @@ def _renamed(proto: ModelProto, names: Mapping[str, str]) -> Iterator[str]:
         yield f"{old!r} is called {new!r}"
     pending: list[tuple[GraphProto, Mapping[str, str]]] = [(graph, names)]
     for scope, visible in pending:
-        _rename_in(scope, visible)
+        rename_in(scope, visible)
         for body in (body for node in scope.node for _, body in graphs_of(node)):
             hidden = _defined(body)  # what a body defines has nothing to do with names outside
             inner = {old: new for old, new in visible.items() if old not in hidden}
             pending.append((body, inner))
 
 
-def _rename_in(graph: GraphProto, names: Mapping[str, str]) -> None:
+def rename_in(graph: GraphProto, names: Mapping[str, str]) -> None:
     """Give values other names in one graph, but for the bodies in it."""
     values: list[Any] = [*graph.input, *graph.output, *graph.value_info, *graph.initializer]
     values += [sparse.values for sparse in graph.sparse_initializer]

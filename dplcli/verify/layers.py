@@ -17,6 +17,7 @@ from dplcli.errors import UsageError
 from dplcli.keys import keys
 from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.infer import ONNX_ERRORS
+from dplcli.onnx_io.interface import rename_in
 from dplcli.verify.check import REFERENCE_LEVEL, Check, Whole
 from dplcli.verify.compare import Judge, facts_of, value_depths
 from dplcli.verify.inputs import candidate_source, open_reference
@@ -665,12 +666,7 @@ def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto
             new[name] = next(f"{name}_{n}" for n in count(number) if f"{name}_{n}" not in used)
             used.add(new[name])
     for graph in graphs:
-        for node in graph.node:
-            node.input[:] = [new.get(name, name) for name in node.input]
-            node.output[:] = [new.get(name, name) for name in node.output]
-        sparse = (item.values for item in graph.sparse_initializer)
-        for item in (*graph.input, *graph.output, *graph.value_info, *graph.initializer, *sparse):
-            item.name = new.get(item.name, item.name)
+        rename_in(graph, new)
     return model
 
 
