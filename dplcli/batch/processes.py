@@ -247,6 +247,8 @@ def _context(preload: Iterable[str]) -> BaseContext:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         forkserver.ensure_running()  # what it loads is not to be interrupted by a terminal
+    except ChildProcessError:  # this process is a fork of one whose child the server is
+        return multiprocessing.get_context("spawn")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context

@@ -31,6 +31,7 @@ from dplcli.ir.traversal import (
     needed_within,
     outwards,
 )
+from dplcli.ir.types import TensorType
 from dplcli.keys import keys
 from dplcli.language.explain import why_not
 from dplcli.language.matcher import Fingerprints, StepBudgetExceededError
@@ -706,6 +707,13 @@ class Replacer:
     def _name_of_constant(self, part: DraftConstant) -> str:
         if part.name:
             return self.copied_names.value(self.graph, part.name)
+        wanted = TensorType(part.tensor.dtype, part.tensor.shape)
+        gone = [node for node in self.match.nodes if node not in self.kept]
+        stored = {value for node in gone for value in node.read if value.is_constant}
+        left = stored.difference(self.operands)
+        sources = [value.name for value in left if value.declared_type == wanted]
+        if len(sources) == 1 and wanted.shape:  # what a weight becomes is called after it
+            return self.names.value(self.graph, sources[0], "folded")
         return self._fresh_name("Constant")
 
     def _copy_node(self, part: DraftNode, source: Node, inherited: dict[object, Value]) -> None:

@@ -76,6 +76,22 @@ def test_every_task_is_done_once(tmp_path: Path) -> None:
     assert ends(tmp_path / "log") == Counter(f"end {number}" for number in range(7))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there processes are forked")
+def test_a_fork_starts_processes_of_its_own(tmp_path: Path) -> None:
+    """As where a web server forks after dpl was used: what the parent started is no child of it."""
+    assert len(dict(run_here(work, [Job(1, tmp_path / "log")], 1))) == 1
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            os._exit(
+                len(dict(run_here(work, [Job(number, tmp_path / "log") for number in (2, 3)], 1)))
+            )
+        os._exit(99)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert ends(tmp_path / "log") == Counter(f"end {number}" for number in (1, 2, 3))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kills", ["always", "once"])
 def test_a_process_that_dies_takes_no_other_task_with_it(tmp_path: Path, kills: str) -> None:

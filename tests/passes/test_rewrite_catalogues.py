@@ -99,7 +99,7 @@ def constants(model: onnx.ModelProto) -> list[Any]:
     return [
         onnx.numpy_helper.to_array(item)
         for item in model.graph.initializer
-        if "_Constant" in item.name
+        if "_Constant" in item.name or "_folded" in item.name
     ]
 
 
@@ -224,7 +224,7 @@ def test_constants_are_folded_in_their_own_type(dtype: str) -> None:
     ]
     assert folded.dtype == weights[0].dtype
     assert folded.tolist() == (weights[0] * weights[1]).tolist()
-    assert "Mul (x, y_Constant)" in text
+    assert "Mul (x, w_folded)" in text
     check_sound(proto_from_text(before), result)
 
 
@@ -266,6 +266,30 @@ def test_attribute_expressions_of_every_kind() -> None:
     onnx.checker.check_model(result, full_check=True)
 
 
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        ("k.value * 2", "k_folded"),
+        ("k.value + l.value", "k_folded"),  # l is a number
+        ("k.value + m.value", "y_Constant"),  # of two alike
+        ("reshape(k.value, (1, 2))", "y_Constant"),  # of another shape
+        ("l.value * 2", "y_Constant"),  # a number has no name to keep
+    ],
+)
+def test_what_a_constant_becomes_is_called_after_it(made: str, name: str) -> None:
+    """Where one constant of its type goes, and no other might be meant."""
+    before = """g (float[2] x) => (float[2] y)
+        <float[2] k = {1, 2}, float l = {3}, float[2] m = {4, 5}> {
+        a = Add (x, k) b = Add (a, l) y = Mul (b, m) }"""
+    pattern = "Mul(Add(Add(x, const(k)), const(l)), const(m))"
+    if "m.value" not in made:
+        pattern = pattern.replace("const(m)", "m")
+        text, _, _ = apply(before, (pattern, f"Mul(Add(x, const({made})), m)"))
+    else:
+        text, _, _ = apply(before, (pattern, f"Mul(x, const({made}))"))
+    assert f"(x, {name})" in text
+
+
 def test_attributes_are_carried() -> None:
     """``**attrs`` takes what the matched node says, and a stated one wins."""
     before = """g (float[1,1,4,4] x) => (float[1,1,3,3] y)
@@ -275,7 +299,7 @@ def test_attributes_are_carried() -> None:
         before,
         ("Mul(Conv(x, const(w), **attrs), const(s))", "Conv(x, const(w.value * s.value), **attrs)"),
     )
-    assert "y = Conv <pads = [0, 0, 0, 0], strides = [1, 1]> (x, y_Constant)" in " ".join(
+    assert "y = Conv <pads = [0, 0, 0, 0], strides = [1, 1]> (x, w_folded)" in " ".join(
         text.split()
     )
     check_sound(proto_from_text(before), result)

@@ -232,7 +232,7 @@ def test_a_value_that_becomes_constant() -> None:
         [add, folds],
     )
     assert result.done.counts == {"r": 1, "fold": 2}
-    assert "y = Mul (x, y_Constant)" in result.text
+    assert "y = Mul (x, m_folded)" in result.text
     check_sound(result.before, result.after)
     check_settled(result, [add, folds])
 
