@@ -44,7 +44,7 @@ PROGRAM = """
 import sys
 import numpy as np, onnxruntime as ort
 
-def opened(model, plan, library, **settings):
+def opened(model, plan, library, threads="", **settings):
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -52,6 +52,8 @@ def opened(model, plan, library, **settings):
         setattr(options, name, value)
     if plan:
         options.add_session_config_entry("dpl.plan", plan)
+        if threads:
+            options.add_session_config_entry("dpl.threads", threads)
         options.register_custom_ops_library(library)
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
@@ -241,6 +243,34 @@ with ThreadPoolExecutor(4) as pool:
     done = program(text, library, model, planned(model), folder=tmp_path, OMP_NUM_THREADS="2")
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 1e-5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("limit", "more"), [("", 2), ("1", 0), ("2", 1)])
+def test_a_limit_of_threads_holds_in_every_thread(
+    tmp_path: Path, library: Path, limit: str, more: int
+) -> None:
+    """OpenMP keeps a number for each thread; the one that runs need not be the one that registered."""
+    _, model = partitioned(net(WIDE), tmp_path)
+    text = """
+import os
+from threading import Thread
+library, model, plan, limit = sys.argv[1:5]
+session = opened(model, plan, library, limit, intra_op_num_threads=1)
+
+def check(batch):
+    run(session, {"x": np.ones((batch, 16), np.float32)})
+    print(len(os.listdir("/proc/self/task")) - before)
+
+before = len(os.listdir("/proc/self/task")) + 1
+thread = Thread(target=check, args=(640,))
+thread.start()
+thread.join()
+"""
+    given = (library, model, planned(model), limit)
+    done = program(text, *given, folder=tmp_path, OMP_NUM_THREADS="3")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == more
 
 
 @pytest.mark.long

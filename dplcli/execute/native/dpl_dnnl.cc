@@ -445,8 +445,11 @@ struct Library {
   bool has_slow_products = false;
   bool takes_steps = false;  // whether 8-bit products are right here, and harm nothing
   bool has_bf16 = false;     // whether products of bfloat16 are quicker than those of float32
+  int threads = 0;           // how many it may take; 0 for as many as OpenMP says
+  void (*limit_threads)(int) = nullptr;
+  int (*count_threads)() = nullptr;
 
-  Library(const std::vector<std::string>& candidates, const Plan& plan, int threads) {
+  Library(const std::vector<std::string>& candidates, const Plan& plan, int most) {
     void* handle = nullptr;
     std::string path, reasons;
     for (const std::string& each : candidates) {
@@ -493,9 +496,27 @@ struct Library {
     // It may take the code of a partition for that of another that is like it, with the weights that
     // it has kept if they lay at the same address.
     CALL(*this, dnnl_graph_set_compiled_partition_cache_capacity, 0);
-    const auto limit = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
-    if (threads > 0 && limit) limit(threads);
+    limit_threads = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
+    count_threads = reinterpret_cast<int (*)()>(dlsym(handle, "omp_get_max_threads"));
+    if (limit_threads && count_threads) threads = std::max(most, 0);
   }
+};
+
+// Keeps a limit of threads while it lives. OpenMP has a number for each thread that asks; a thread
+// of the program's may use OpenMP for other work, too.
+class Limited {
+ public:
+  explicit Limited(const Library& dnnl) : dnnl_(dnnl), before_(dnnl.threads ? dnnl.count_threads() : 0) {
+    if (before_) dnnl_.limit_threads(dnnl_.threads);
+  }
+  Limited(const Limited&) = delete;
+  ~Limited() {
+    if (before_) dnnl_.limit_threads(before_);
+  }
+
+ private:
+  const Library& dnnl_;
+  int before_;
 };
 
 // Something of oneDNN's that is destroyed with its owner.
@@ -1146,6 +1167,7 @@ class Kernel {
   Kernel(const Registration& of, const Function& function, const OrtKernelInfo* info)
       : api_(of.api), dnnl_(*of.dnnl), record_(of.record) {
     call_ = call_of(api_, function, info, &name_);
+    const Limited limited(dnnl_);
     try {
       for (const Attribute& each : call_->attributes) compare(info, each);
       for (size_t at = 0; at < call_->inputs.size(); ++at) look_at(info, at);
@@ -1177,6 +1199,7 @@ class Kernel {
   const OrtApi* api() const { return api_; }
 
   void compute(OrtKernelContext* context) {
+    const Limited limited(dnnl_);
     try {
       std::vector<void*> inputs, outputs;
       std::vector<Shape> shapes;
