@@ -250,7 +250,7 @@ with ThreadPoolExecutor(4) as pool:
 def test_a_limit_of_threads_holds_in_every_thread(
     tmp_path: Path, library: Path, limit: str, more: int
 ) -> None:
-    """OpenMP keeps a number for each thread; the one that runs need not be the one that registered."""
+    """OpenMP keeps a number for each thread; another one than registered may run the session."""
     _, model = partitioned(net(WIDE), tmp_path)
     text = """
 import os
