@@ -43,12 +43,19 @@ def command() -> None:
     help="Compute products of float32 in bfloat16 (bf16) where the CPU is quicker at that. "
     "Default: fp32.",
 )
+@click.option(
+    "--verify/--no-verify",
+    **_GROUPED,
+    default=True,
+    help="Compare what oneDNN gives with what onnxruntime gives before the plan is written.",
+)
 @options.printing_options("Say what is being done.")
-def plan(*, model: Path, output: Path, math: str, printing: options.Printing) -> None:
+def plan(*, model: Path, output: Path, math: str, verify: bool, printing: options.Printing) -> None:
     """Write a plan of what oneDNN runs of MODEL, for the library that dpl kernels build compiles.
 
     MODEL is what dpl partition --target dnnl wrote. The plan fits it and the oneDNN that is found
-    here. Exit code 1 if oneDNN runs none of its partitions.
+    here. Exit code 1, and no plan, if oneDNN runs none of its partitions, or the model gives
+    something else with it.
     """
     printing.check(model, output)
     options.check_report_path(
@@ -56,7 +63,7 @@ def plan(*, model: Path, output: Path, math: str, printing: options.Printing) ->
     )
     with printing.progress() as tell:
         tell("planning")
-        found = pipeline.plan_kernels(model, output, math)
+        found = pipeline.plan_kernels(model, output, math, verify=verify, progress=tell)
     printing.conclude(plan_document(found))
 
 

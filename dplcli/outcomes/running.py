@@ -268,18 +268,20 @@ class PlannedPartition(NamedTuple):
     why: str
 
 
-@keys("model=label planned=taken partitions=planned", "dpl.kernels/1")
+@keys("model=label planned=taken partitions=planned verification?", "dpl.kernels/1")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KernelsOutcome(ModelOutcome):
     """Which partitions a plan of kernels takes, for dpl kernels plan.
 
     Attributes:
         partitions: Each partition, and where it runs.
-        output: Where the plan is, if any partition is in it.
+        output: Where the plan is, if there are no complaints.
+        verification: The model with the plan beside the model without; None if it was not checked.
     """
 
     partitions: tuple[PartitionRun, ...]
     output: Path
+    verification: VerificationResult | None = None
 
     @property
     def taken(self) -> int:
@@ -297,7 +299,11 @@ class KernelsOutcome(ModelOutcome):
         """Why there is no plan."""
         if not self.partitions:
             return (f"{self.label} has no partition for dnnl, so no plan is written",)
-        return () if self.taken else (f"{self.found}, so it is not written",)
+        if not self.taken:
+            return (f"{self.found}, so it is not written",)
+        if self.verification is not None and not self.verification.accepted:
+            return ("the model with the plan fails the check, so it is not written",)
+        return ()
 
     @property
     def planned(self) -> list[PlannedPartition]:

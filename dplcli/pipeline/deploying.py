@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.errors import ModelLoadError, UsageError, opt
-from dplcli.execute import LIBRARIES
+from dplcli.execute import LIBRARIES, kernels_for
 from dplcli.outcomes.running import KernelsOutcome
+from dplcli.pipeline.verifying import compare
 from dplcli.pipeline.writing import write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 PLAN_MARK = b"dpl-plan "
 """What a plan begins with."""
 
 
-def plan_kernels(path: Path, output: Path, math: str = "fp32") -> KernelsOutcome:
+def plan_kernels(
+    path: Path,
+    output: Path,
+    math: str = "fp32",
+    *,
+    verify: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> KernelsOutcome:
     """Write a plan of the partitions of a model that oneDNN runs; none if there is no such.
+
+    None is written, either, if the model gives something else on oneDNN.
 
     Args:
         path: The model.
         output: The plan to write.
         math: In which arithmetic products of float32 may be computed: "fp32" or "bf16".
+        verify: Whether to compare what partitions give on oneDNN with what their bodies give.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: The model cannot be read, there is no oneDNN, or the plan cannot be written.
     """
     from dplcli.verify import run  # noqa: PLC0415  # numpy
+    from dplcli.verify.check import Check, Execution  # noqa: PLC0415  # numpy
 
     if not path.is_file():
         raise ModelLoadError(f"{path}: no such file")
-    text, partitions = run.plan_kernels(
-        path, "dnnl", "dplcli.execute.onednn.session", LIBRARIES["dnnl"], math
-    )
+    planner = "dplcli.execute.onednn.session"
+    text, partitions = run.plan_kernels(path, "dnnl", planner, LIBRARIES["dnnl"], math)
     outcome = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
-    if outcome.taken:
+    if outcome.taken and verify:
+        check = Check(execution=Execution(kernels=kernels_for("dnnl", math=math)))
+        result = compare(path, path, check, progress)
+        outcome = replace(outcome, verification=result)
+    if outcome.ok:
         write_text(output, text, opt("output"))
     return outcome
 

@@ -66,9 +66,15 @@ def plan_document(outcome: KernelsOutcome) -> Document:
     )
     rows = [(name, n, where, why) for (name, where, why), n in fates.items()]
     table = table_of(rows, "", "function calls:count runs_on why_not:prose")
-    end = [Text(f"{outcome.found}. Wrote {outcome.output}.")] if outcome.taken else []
+
+    def said(*, verbose: bool) -> Part:
+        checked = outcome.verification
+        part = table if checked is None else verification_report(checked, verbose=verbose)
+        end = [Text(f"{outcome.found}. Wrote {outcome.output}.")] if outcome.ok else []
+        return Group(part, *end)
+
     return Document(
-        said=Group(table, *end),
+        said=said,
         of=outcome,
         ok=outcome.ok,
         complaints=outcome.complaints,

@@ -246,6 +246,22 @@ def test_a_plan_says_what_runs_and_what_does_not(
 
 
 @pytest.mark.long
+def test_a_plan_that_computes_something_else_is_not_written(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What oneDNN gives is compared first; --no-verify writes the plan all the same."""
+    partitioned(net(), folder)
+    monkeypatch.setenv(library.VARIABLE, str(faulty(folder, OTHER_PADDING)))
+    answer = dpl("kernels", "plan", "p.onnx", "-o", "p.plan")
+    assert answer.code == 1
+    assert "NOT equivalent" in answer.out
+    assert "the model with the plan fails the check, so it is not written" in answer.err
+    assert not (folder / "p.plan").exists()
+    assert dpl("kernels", "plan", "p.onnx", "-o", "p.plan", "--no-verify").code == 0
+    assert (folder / "p.plan").exists()
+
+
+@pytest.mark.long
 def test_a_crash_of_the_library_is_an_answer(
     dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
