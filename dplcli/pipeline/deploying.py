@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import ModelLoadError, UsageError, opt
 from dplcli.execute import LIBRARIES, kernels_for
+from dplcli.execute.onednn.library import Library
 from dplcli.outcomes.running import KernelsOutcome
 from dplcli.pipeline.verifying import compare
 from dplcli.pipeline.writing import write_text
@@ -50,7 +51,8 @@ def plan_kernels(
     text, partitions = run.plan_kernels(path, "dnnl", planner, LIBRARIES["dnnl"], math)
     outcome = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
     if outcome.taken and verify:
-        check = Check(execution=Execution(kernels=kernels_for("dnnl", math=math)))
+        here = math if math == "fp32" or Library().has_bf16 else "fp32"  # which such a plan runs in
+        check = Check(execution=Execution(kernels=kernels_for("dnnl", math=here)))
         result = compare(path, path, check, progress)
         outcome = replace(outcome, verification=result)
     if outcome.ok:

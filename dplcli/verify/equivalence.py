@@ -432,9 +432,8 @@ class _Check:
             for level in result.levels
             if level in self._records
         ]
-        return replace(
-            result, kernels=next((each for each in reports if each.complaints), reports[0])
-        )
+        report = next((each for each in reports if each.complaints), reports[0])
+        return replace(result, kernels=report, warnings=(*result.warnings, *report.warnings))
 
     def _regions(
         self, candidate: ModelSource, outputs: Sequence[OutputComparison]

@@ -23,6 +23,7 @@ class PartitionRun:
         runs: How often it ran there.
         is_repeated: Whether it is in the body of a node, which may run it any number of times.
         why: Why it is not run on the library.
+        drops_nan: Whether the library gives a number where the body gives NaN.
     """
 
     call: str
@@ -32,6 +33,7 @@ class PartitionRun:
     runs: int = 0
     is_repeated: bool = False
     why: str = ""
+    drops_nan: bool = False
 
     @property
     def what(self) -> str:
@@ -86,6 +88,15 @@ class KernelReport:
             if item.library and not item.is_repeated and item.runs != self.runs
         ]
         return tuple(found)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What no number of the check shows: it feeds no NaN."""
+        count = sum(item.runs > 0 and item.drops_nan for item in self.partitions)
+        if not count:
+            return ()
+        where = f"{self.kernels.library} gives a number where the model gives NaN"
+        return (f"{where}: a Relu or a Clip lets none through, in {counted(count, 'partition')}",)
 
     def __str__(self) -> str:
         """Say how many ran, in words."""

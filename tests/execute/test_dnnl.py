@@ -150,7 +150,7 @@ def test_what_fails_at_one_level_is_the_candidates_fault(
     here = replace(settings, execution=replace(settings.execution, isolated=False, timeout=None))
     found = verify(*partitioned(net(), tmp_path), check=here)
     assert found.verdict == "different"
-    assert found.warnings == ()
+    assert not any("onnxruntime" in warning for warning in found.warnings)
     assert "(optimisation level all): a kernel failed" in found.reasons[0]
 
 
@@ -328,6 +328,28 @@ def test_calls_inside_an_if_run(tmp_path: Path) -> None:
         ((ran, left), False),
     ):
         assert (not KernelReport(every, 1, tuple(partitions)).complaints) == is_enough
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("last", "number"),
+    [("Relu (c)", 0), ("Clip (c, low, high)", -1), ("Sigmoid (c)", None), ("Elu (c)", None)],
+)
+def test_what_lets_no_nan_through_is_said(tmp_path: Path, last: str, number: float | None) -> None:
+    """A Relu and a Clip give a number; the check feeds no NaN, so it warns."""
+    needs_onednn()
+    text = f"""g (float[1,3,8,8] x) => (float[1,4,8,8] y) <float[4,3,1,1] w> {{
+        low = Constant <value_float = -1.0> () high = Constant <value_float = 1.0> ()
+        c = Conv (x, w) y = {last} }}"""
+    original, result = partitioned(net(text), tmp_path)
+    found = verify(original, result, check=asking())
+    said = [warning for warning in found.warnings if "NaN" in warning]
+    assert len(said) == (number is not None)
+
+    runner = opened(result)
+    (given,) = runner.run({"x": np.full((1, 3, 8, 8), np.nan, np.float32)})["y"]
+    wanted = np.full((1, 4, 8, 8), np.nan if number is None else number)
+    assert np.array_equal(given.data.astype(float), wanted, equal_nan=True)
 
 
 @pytest.mark.long
