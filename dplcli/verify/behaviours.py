@@ -52,10 +52,13 @@ _MOST_NUMBERS = 8
 _INFINITE = 1.002
 """How many times as large as the largest float is surely infinite, of bfloat16 too."""
 
-_MOST_BOUNDS = 4
+_MOST_KEYS = 64
+"""Of how many keys of a list each is drawn."""
+
+_MOST_BOUNDS = 16
 """Of how many numbers a constant is that holds bounds."""
 
-_MOST_FLOAT_BOUND = 4096.0
+_MOST_FLOAT_BOUND = 40_000.0
 """Up to where a float that is a whole number may be one."""
 
 _WINDOWS = ("Conv", "ConvTranspose")
@@ -485,7 +488,24 @@ def _sum_of(signs: int) -> Quantity:
     return _apart(0, 1)
 
 
+def _folded(fold: Callable[..., Any]) -> Quantity:
+    """Return what rows become, along the axes that are read; along all if none are."""
+
+    def of(values: Values) -> Any:  # noqa: ANN401  # an array
+        axes = None if len(values) <= _AXES or values[1] is None else np.ravel(values[1])
+        chosen = None if axes is None or not axes.size else tuple(map(int, axes))
+        return fold(values[0], axis=chosen[0] if chosen and len(chosen) == 1 else chosen)
+
+    return Quantity(of)
+
+
+_AXES = 2
+"""The values of a fold that reads its axes are more."""
+
 _RESULTS: Mapping[str, Quantity] = {
+    "MatMul": Quantity(lambda v: np.matmul(v[0], v[1])),
+    "CumSum": _folded(np.cumsum),
+    "ReduceProd": _folded(np.prod),
     "Add": _sum_of(1),
     "Sub": _sum_of(-1),
     "Mul": Quantity(lambda v: v[0] * v[1], lambda r: r[0].times(r[1])),
@@ -503,14 +523,8 @@ def _arithmetic(call: Call) -> Iterator[Piece]:
             beside = tuple(end + share * most for share in (0.0, 0.3, -0.7))
             name = f"of numbers that nearly cancel {numbers[0]:g}"
             yield Piece(name, _from(1 - slot, end), -most, most, beside, unless="alike")
-    if dtype is not None and is_whole_type(dtype):
-        low, high = ends_of(dtype)
-        for piece in _beyond(dtype, _RESULTS[op]):
-            if piece.low < 0 and not low and op != "Sub":
-                continue  # no sum or product of unsigned numbers lies below
-            at_end = (high - 1, high // 2 + 1) if piece.low > 0 else (low + 1, low // 2 - 1)
-            yield piece._replace(draws=at_end, unless="fewer")
-    elif op != "Mul":
+    yield from _wrapping(call)
+    if op != "Mul" and not is_whole_type(dtype):
         for slot in (0, 1):
             numbers = [n for n in call.constants(slot) if 0 < abs(n) <= _TINY]
             if len(numbers) == 1 and np.size(call.values[slot]) == 1:
@@ -523,6 +537,62 @@ def _arithmetic(call: Call) -> Iterator[Piece]:
                 yield Piece(
                     f"of no more than {size:.3g}", near, 0, size, (0.0, size), unless="fewer"
                 )
+
+
+def _wrapping(call: Call) -> Iterator[Piece]:
+    """Yield where sums and products of whole numbers lie beyond their type."""
+    op, dtype = call.node.op_type, call.types[0]
+    if dtype is None or not is_whole_type(dtype):
+        return
+    low, high = ends_of(dtype)
+    for piece in _beyond(dtype, _RESULTS[op]):
+        if piece.low < 0 and (op == "ReduceProd" or (not low and op != "Sub")):
+            continue  # what many make wraps above as well; no sum of unsigned numbers lies below
+        at_end = (high - 1, high // 2 + 1) if piece.low > 0 else (low + 1, low // 2 - 1)
+        yield piece._replace(draws=at_end, unless="fewer")
+
+
+def _masked(call: Call) -> Iterator[Piece]:
+    """Yield a number of which a mask stops a bit."""
+    for slot in (0, 1):
+        if call.stored[slot] and np.size(call.values[slot]) == 1:
+            mask = int(np.ravel(call.values[slot])[0])
+            other, end = 1 - slot, int(ends_of(np.dtype(call.types[0]))[1])
+            stopped = Quantity(
+                lambda v, mask=mask, other=other: (  # type: ignore[misc]
+                    np.asarray(v[other]).astype(np.int64) & ~mask != 0
+                )
+            )
+            draws = (float(end), float(mask ^ end), float((mask + 1) & end))
+            yield Piece("of a bit that the mask stops", stopped, 1, 1, draws, unless="alike")
+
+
+def _gated(call: Call) -> Iterator[Piece]:
+    """Yield numbers beyond where a recurrent network cuts its gates off."""
+    if clip := call.number("clip", 0.0):
+        draws = (2 * clip, -2 * clip, 8 * clip, -8 * clip)
+        yield Piece(f"of more than {clip:g}", _SIZE, clip, _INF, draws, unless="alike")
+
+
+def _labelled(call: Call) -> Iterator[Piece]:
+    """Yield each number that stands for another, of a list that is not long."""
+    for name in ("keys_int64s", "keys_floats"):
+        stated = attribute(call.node, name)
+        keys = [] if stated is None else [*stated.ints, *stated.floats]
+        for key in keys if len(keys) <= _MOST_KEYS else ():
+            yield Piece(f"of {key:g}", _FIRST, key, key, (key,), unless="alike")
+
+
+def _splits(call: Call) -> Iterator[Piece]:
+    """Yield a text of more parts than it is split into."""
+    delimiter, most = attribute(call.node, "delimiter"), int(call.number("maxsplit", -1))
+    if most < 0:
+        return
+    mark = delimiter.s.decode() if delimiter is not None and delimiter.s else " "
+    count = np.vectorize(lambda text: str(text).count(mark), otypes=[float])
+    text = mark.join("abcdefghijklmnopqrstuvwxyz"[: most + 3])
+    parts = Quantity(lambda v: count(v[0]) if np.size(v[0]) else np.zeros(0))
+    yield Piece(f"of more than {most} marks", parts, most + 1, _INF, (text,), unless="alike")
 
 
 def _divide(call: Call) -> Iterator[Piece]:
@@ -781,6 +851,11 @@ PIECES: Mapping[str, Callable[[Call], Pieces]] = {
     **dict.fromkeys(("Max", "Min"), _winners),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
     **dict.fromkeys(("Add", "Sub", "Mul"), _arithmetic),
+    **dict.fromkeys(("MatMul", "CumSum", "ReduceProd"), _wrapping),
+    "BitwiseAnd": _masked,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _gated),
+    "LabelEncoder": _labelled,
+    "StringSplit": _splits,
     **dict.fromkeys(("Div", "Mod"), _divide),
     **dict.fromkeys(("Floor", "Ceil", "Round"), _rounding),
     "QuantizeLinear": _quantise,
@@ -835,6 +910,9 @@ def choices(call: Call) -> Iterator[tuple[int, int, int]]:
 # Sizes at which nodes bend, and lists of attributes.
 
 
+_READING_SIZES = frozenset({"Shape", "Size", "Slice", "Gather"})
+"""Operators for which the size of a constant is a number like others."""
+
 _AXES_BESIDE = 2
 """The axes of a weight that are no part of its window: channels."""
 
@@ -859,6 +937,8 @@ def bounds_of(nodes: Iterable[NodeProto], stored: Callable[[str], TensorProto | 
                 bounds |= _reach(node, tensor.dims[_AXES_BESIDE:])
             if math.prod(tensor.dims) <= _MOST_BOUNDS:
                 bounds |= _whole_in(tensor)
+            if node.op_type in _READING_SIZES:
+                bounds.update(tensor.dims)
     return {abs(bound) for bound in bounds if bound}
 
 

@@ -39,7 +39,7 @@ from onnx import TensorProto
 from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
-from dplcli.ir.operators import BOUNDING, NEVER_EMPTY, WEIGHT_AXES
+from dplcli.ir.operators import BOUNDING, EXPLOSIVE, HEAVY, NEVER_EMPTY, WEIGHT_AXES
 from dplcli.shapes.knowledge import Knowledge, assume
 from dplcli.verify import compare, float64
 from dplcli.verify.behaviours import (
@@ -70,6 +70,7 @@ from dplcli.verify.run import Runner
 from dplcli.verify.search import (
     AS_SEEN,
     GENERAL,
+    LONG,
     MANY,
     Search,
     finite_of,
@@ -135,6 +136,9 @@ _RUNS_EACH = 4
 _MANY_SIZES = 4
 """How many sizes show all that follows from sizes alone, if nothing bounds them."""
 
+_MOST_LENGTHENED = 1 << 30
+"""How many for draws with long sizes, of all places together."""
+
 _MOST_OF_A_SIZE = 1 << 29
 """How many for one draw with another size."""
 
@@ -175,6 +179,7 @@ class _Places(CutModels):
         records: What is known of each, by the candidate's value.
         left: How much work may still be done on drawn values.
         left_to_search: How much may be done on draws for what no run showed.
+        left_for_length: How much may be done with long sizes.
     """
 
     def __init__(
@@ -203,7 +208,7 @@ class _Places(CutModels):
         self.judgement = Judgement(self, self.experiment, judge)
         self.records = self.judgement.records
         self.left = _MOST_DRAWN
-        self.left_to_search = _MOST_SEARCHED
+        self.left_to_search, self.left_for_length = _MOST_SEARCHED, _MOST_LENGTHENED
 
     def judge(self) -> LocalJudgement:
         """Judge all places that are not the same node for node."""
@@ -862,6 +867,10 @@ class _Places(CutModels):
         feedings: list[Feeding] = []
         may_be_empty = not any(node.op_type in NEVER_EMPTY for node in place.any_node())
         power = 2 if any(node.op_type in WEIGHT_AXES for node in place.any_node()) else 1
+        may_square = any(  # as the scores of an attention do
+            (node.domain, node.op_type) in HEAVY or node.op_type in EXPLOSIVE
+            for node in place.any_node()
+        )
         record, full = self.records[place.pair.candidate], 2 * self.judgement.work(place, seen)
         # There is always room for what costs a few of the runs that there were.
         budget = self.left_to_search // _SHARE + _RUNS_EACH * full
@@ -874,15 +883,23 @@ class _Places(CutModels):
             if not size and not may_be_empty:
                 continue
             what = f"a size of {size:,} instead of {before:,}"
-            work = int(full * (size / max(before, 1)) ** power)
+            is_long = size in LONG and size not in bounds
+            growth = 2 if is_long and may_square else power
+            work = int(full * (size / max(before, 1)) ** growth)
             if work > budget and size < before:
                 record.untried = record.untried or what
-            is_cheap = work <= budget and (size < before or work <= _MOST_OF_A_SIZE)
+            if is_long:
+                is_cheap = work <= self.left_for_length
+            else:
+                is_cheap = work <= budget and (size < before or work <= _MOST_OF_A_SIZE)
             group = groups[len(feedings) % 2 or size == MANY]
             feeds = sizes.fed(chosen, before, specs, group) if is_cheap else None
             if feeds is not None:
-                budget -= work
-                self.left_to_search = max(0, self.left_to_search - work)
+                if is_long:
+                    self.left_for_length -= work
+                else:
+                    budget -= work
+                    self.left_to_search = max(0, self.left_to_search - work)
                 fed = {**seen.feeds, **feeds}
                 feedings.append(Feeding(f"fed with {what}", fed, {}, is_drawn=True))
         failures = self._drawn([place], feedings, seen, is_sized=False)

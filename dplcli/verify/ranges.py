@@ -409,8 +409,8 @@ class Ranges:
 
     def _as_whole(self, name: str, node: NodeProto, found: Interval) -> Interval:
         """Return an interval of whole numbers: they are cut off, and wrap around."""
-        if node.op_type in operators.BETWEEN or node.op_type in _UNITING:
-            return found
+        if node.op_type in operators.BETWEEN or node.op_type in _UNITING | {"Clip"}:
+            return found  # it is one of what it reads
         kind = self._type_of(name)
         least = 0.0 if kind in _UNSIGNED else -_SMALL
         if not least <= found.low <= found.high <= _SMALL or kind in _NARROW:

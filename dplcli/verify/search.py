@@ -126,6 +126,9 @@ _EQUAL_SIZES = 2
 MANY = 61
 """A size at which small places give many numbers, so that rare ones are among them."""
 
+LONG = (347, 2_503, 9_001)
+"""Sizes beyond what models are usually tried with: something may begin there, untold."""
+
 _MOST_BOUNDS = 8
 """Beyond how many bounds sizes are tried: the largest, which other cases hardly reach."""
 
@@ -575,7 +578,7 @@ class Sizes:
         yield max(self.chosen.values()), _EQUAL_SIZES, dict.fromkeys(self.chosen, _EQUAL_SIZES)
         if max(array.size for array in self.arrays.values()) < MANY:
             sizes.add(MANY)
-        for size in sorted(sizes):
+        for size in [*sorted(sizes), *LONG]:
             for serial, before in self.chosen.items():
                 if size != before:
                     yield before, size, {**self.chosen, serial: size}

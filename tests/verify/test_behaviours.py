@@ -132,7 +132,7 @@ def within(values: Array, dtype: np.dtype[Any]) -> Array:
     return np.asarray(values.astype(dtype))
 
 
-_TWO_RESULTS = {"TopK", "TreeEnsembleClassifier"}
+_TWO_RESULTS = {"StringSplit", "TopK", "TreeEnsembleClassifier"}
 _OPTIONS = ort.SessionOptions()
 _OPTIONS.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _OPTIONS.intra_op_num_threads = 1
@@ -515,6 +515,66 @@ CASES = [
         "uint8",
         never=[(0, 127)],
     ),
+    *(
+        Case("CumSum (x, A)", f"beyond {end:g}", [[end, end], 0], [[1, 2], 0], "int32 int64")
+        for end in (2**31 - 1, -(2**31))
+    ),
+    Case("ReduceProd (x)", "beyond 2.14748e+09", [[2**31 - 1, 2]], [[1, 2]], "int32"),
+    Case(
+        "ReduceProd (x, A)",
+        "beyond 2.14748e+09",
+        [[[2**30, 1], [3, 1]], [0]],
+        [[[2**30, 3], [1, 1]], [0]],
+        "int32 int64",
+    ),
+    *(
+        Case(
+            "MatMul (x, w)",
+            f"beyond {end:g}",
+            [[[end, end]], [[1], [1]]],
+            [[[1, 2]], [[1], [1]]],
+            "int32",
+        )
+        for end in (2**31 - 1, -(2**31))
+    ),
+    Case(
+        "BitwiseAnd (x, S)", "of a bit that the mask stops", [[15, 16], 15], [[15, 7], 15], "uint8"
+    ),
+    Case("BitwiseAnd (S, x)", "of a bit that the mask stops", [12, [2]], [12, [8]], "int32"),
+    *(
+        Case(
+            f"{op} <hidden_size = 1, clip = 3.0> (x, W, R)",
+            "of more than 3",
+            [[[[4]]], np.ones((1, gates, 1)), np.ones((1, gates, 1))],
+            [[[[2]]], np.ones((1, gates, 1)), np.ones((1, gates, 1))],
+            never=UNIT,
+        )
+        for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
+    ),
+    *(
+        Case(
+            "ai.onnx.ml.LabelEncoder <keys_int64s = [3, 511], values_int64s = [1, 2]> (x)",
+            f"of {key}",
+            [[key]],
+            [[4]],
+            "int64",
+            never=[(5, 9)],
+        )
+        for key in (3, 511)
+    ),
+    *(
+        Case(
+            f"StringSplit <{mark}maxsplit = 2> (x)",
+            "of more than 2 marks",
+            [[hit]],
+            [[miss]],
+            "string",
+        )
+        for mark, hit, miss in (
+            ("", "a b c d", "a b c"),
+            ('delimiter = "-", ', "a-b-c-d", "a b c d"),
+        )
+    ),
     Case(
         "OneHot (i, D, V)",
         "of an index beyond its depth",
@@ -850,7 +910,10 @@ def test_guards(text: str, *, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "stored", "bounds"),
     [
-        ("Slice (x, b, e)", {"b": [-3], "e": [512]}, {3, 512}),
+        ("Slice (x, b, e)", {"b": [-3], "e": [512]}, {1, 3, 512}),
+        ("Slice (t, b, e)", {"t": np.ones((300, 4))}, {300, 4}),
+        ("Shape (w)", {"w": np.ones((222, 3))}, {222, 3}),
+        ("Gather (b, i)", {"b": [*range(32, 48)]}, {*range(32, 48), 16}),
         ("Cast <to = 2> (x)", {}, {255}),
         ("Cast <to = 10> (x)", {}, {2048}),
         ("Conv <dilations = [2, 1]> (x, w)", {"w": np.ones((4, 4, 3, 5))}, {2, 1, 4}),

@@ -18,6 +18,7 @@ from dplcli.verify.draw_specs import DrawSpec
 from dplcli.verify.ranges import Grid
 from dplcli.verify.search import (
     GENERAL,
+    LONG,
     Search,
     Sizes,
     Wanted,
@@ -315,7 +316,7 @@ def test_sizes_that_callers_choose() -> None:
     """0 to 3, beside and beyond each bound, and many; 2 for all at once; none that is fixed."""
     found = sizes(SEQUENCE, {"x": f32(2, 8), "i": i64(0, 1), "w": f32(8)})
     assert found is not None
-    assert tried(found, set()) == {(2, size) for size in (0, 1, 2, 3, 61)}
+    assert tried(found, set()) == {(2, size) for size in (0, 1, 2, 3, 61, *LONG)}
     beyond = tried(found, {10, 10**6}) - tried(found, set())
     assert beyond == {(2, size) for size in (9, 10, 11, 21, 22)}
     assert sizes(SEQUENCE, {"w": f32(8)}) is None
@@ -348,7 +349,7 @@ def test_numbers_that_follow_from_sizes() -> None:
         if fed is not None and before == 5:
             assert fed["x"].shape == (2, size)
             lengths[size] = fed["n"].tolist()
-    assert lengths == {size: [size + 24] for size in (0, 1, 2, 3, 23, 24, 25, 49, 50, 61)}
+    assert lengths == {size: [size + 24] for size in (0, 1, 2, 3, 23, 24, 25, 49, 50, 61, *LONG)}
 
 
 def test_an_index_into_what_has_the_size() -> None:
