@@ -208,7 +208,8 @@ class _Places(CutModels):
         self.judgement = Judgement(self, self.experiment, judge)
         self.records = self.judgement.records
         self.left = _MOST_DRAWN
-        self.left_to_search, self.left_for_length = _MOST_SEARCHED, _MOST_LENGTHENED
+        self.left_to_search = _MOST_SEARCHED
+        self.left_for_length = 0 if of_rule else _MOST_LENGTHENED  # rules are tried with many sizes
 
     def judge(self) -> LocalJudgement:
         """Judge all places that are not the same node for node."""

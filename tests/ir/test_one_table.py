@@ -33,6 +33,7 @@ WHY_ELSEWHERE = {
     ("execute/composites.py", "_FIRST"): "what the forms that it knows begin with",
     ("rewrites/simplification.py", "_SLOWER"): "how slow onnx's evaluator is at each",
     ("verify/behaviours.py", "PIECES"): "by operator what it may do, which is code",
+    ("verify/behaviours.py", "_RESULTS"): "what each of them computes",
     ("verify/evaluator.py", "_REFUSED"): "by operator what onnx computes wrongly, which is code",
     ("verify/ranges.py", "_RULES"): "by operator the rule itself, which is code",
     ("verify/power.py", "_NEIGHBOURS"): "mistakes that are made on purpose, a choice of some",
