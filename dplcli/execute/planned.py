@@ -81,12 +81,14 @@ class PlannedCall:
             runs=self.runs,
             is_repeated=self.node.graph.owner is not None,
             why=self.why,
-            drops_nan=self.plan is not None and any(op.kind in _DROP_NAN for op in self.plan.ops),
+            drops_nan=self.plan is not None
+            and self.function.domain == "dnnl"
+            and any(op.kind in _DROP_NAN for op in self.plan.ops),
         )
 
 
 _DROP_NAN = {"relu", "clamp"}
-"""What libraries compute as the larger of two numbers, of which NaN is none: it gives the bound."""
+"""What oneDNN computes as the larger of two numbers: it is none if one is NaN."""
 
 
 def plan_calls(library: Judging, source: ModelSource) -> list[PlannedCall]:

@@ -580,7 +580,7 @@ def _labelled(call: Call) -> Iterator[Piece]:
         stated = attribute(call.node, name)
         keys = [] if stated is None else [*stated.ints, *stated.floats]
         for key in keys if len(keys) <= _MOST_KEYS else ():
-            yield Piece(f"of {key:g}", _FIRST, key, key, (key,), unless="alike")
+            yield Piece(f"of {key}", _FIRST, key, key, (key,), unless="alike")
 
 
 def _splits(call: Call) -> Iterator[Piece]:

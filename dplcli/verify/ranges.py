@@ -312,17 +312,20 @@ class Ranges:
         while pending and len(seen) < _MOST_WALKED:
             name = pending.pop()
             node = self._maker_of(name)
-            if not math.isinf(max(map(abs, self[name]))) or (node is None and name in self._given):
+            if node is None or not node.input:
+                if name not in self._given and math.isinf(max(map(abs, self[name]))):
+                    return False
                 continue
-            if node is None or node.op_type not in _KEEPING_NUMBERS:
+            if node.op_type not in _KEEPING_NUMBERS:
                 return False
             if node.op_type == "Div" and self[node.input[1]].low <= 0:
                 return False
             weight = _WEIGHT_SLOT.get(node.op_type)
+            chosen = _chosen(self[node.input[0]]) if node.op_type == "Where" else (0, 1, 2)
             read = {
                 str(each)
                 for slot, each in enumerate(node.input)
-                if each and not (slot == weight and each in self._stored)
+                if each and slot in chosen and not (slot == weight and each in self._stored)
             }
             pending += read - seen
             seen |= read
@@ -446,6 +449,13 @@ def _hull(lows: Array, highs: Array) -> Interval:
     return tidy(Interval(float(np.min(lows)), float(np.max(highs))))
 
 
+def _chosen(condition: Interval) -> tuple[int, ...]:
+    """Return which operands a Where may choose."""
+    if condition.low < condition.high:
+        return 1, 2
+    return (1,) if condition.low else (2,)
+
+
 def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
     """Return what a node of the standard makes of intervals."""
     if node.op_type in {"Constant", "ConstantOfShape"}:
@@ -459,11 +469,7 @@ def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
         is_padded = node.op_type == "AveragePool"  # zeros may count
         return first.union(Interval(0.0, 0.0)) if is_padded else first
     if node.op_type in _UNITING:
-        parts = read
-        if node.op_type == "Where":
-            parts = (
-                read[1:] if read[0].low < read[0].high else read[1:2] if read[0].low else read[2:]
-            )
+        parts = [read[at] for at in _chosen(first)] if node.op_type == "Where" else read
         low, high = (min(p.low for p in parts), max(p.high for p in parts))
         if node.op_type == "Max":
             low = max(p.low for p in parts)

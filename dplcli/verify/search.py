@@ -578,7 +578,7 @@ class Sizes:
         yield max(self.chosen.values()), _EQUAL_SIZES, dict.fromkeys(self.chosen, _EQUAL_SIZES)
         if max(array.size for array in self.arrays.values()) < MANY:
             sizes.add(MANY)
-        for size in [*sorted(sizes), *LONG]:
+        for size in sorted(sizes.union(LONG)):
             for serial, before in self.chosen.items():
                 if size != before:
                     yield before, size, {**self.chosen, serial: size}

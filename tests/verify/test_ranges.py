@@ -276,6 +276,8 @@ def test_a_grid_holds_all_that_is_dequantised() -> None:
         ("m = Where (no, none, out)  r = Add (x, m)", 1),
         ("m = Where (b, none, out)  r = Add (x, m)", 1),
         ("r = Log (x)", 1),
+        ("l = Log (x)  r = Sigmoid (l)", 1),  # in bounds, but where it is none
+        ("m = Constant <value = float {-inf}> ()  r = Add (x, m)", 1),
         ("r = Div (x, given)", 1),
         ("r = Pow (x, half)", 1),
         ("r = com.microsoft.Gelu (x)", 1),
