@@ -883,6 +883,8 @@ def pieces_of(call: Call) -> list[Piece]:
 
 def is_listed(node: NodeProto) -> bool:
     """Tell whether a node has pieces."""
+    if PIECES.get(node.op_type) is _gated:
+        return attribute(node, "clip") is not None  # else its weights would be read for nothing
     return node.op_type in PIECES
 
 

@@ -47,6 +47,15 @@ _MOST_DRAWS = 24
 _FIRST_RUNS = 12
 """How many runs are watched whether something is missing or not: one may be revoked later."""
 
+_FLOAT_TYPES = frozenset(
+    {
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.BFLOAT16,
+        onnx.TensorProto.DOUBLE,
+    }
+)
+
 _SPARE = 2
 """How many more runs are kept that reached a piece."""
 
@@ -474,12 +483,18 @@ def show_inner(model: ModelProto) -> None:
     known = {info.name for info in (*graph.input, *graph.output)}
     known |= {tensor.name for tensor in graph.initializer}
     made = {name for node in graph.node for name in node.output if name}
+    weights = _float_weights(model)
     for node in graph.node:
-        if is_listed(node):
+        if is_listed(node) and weights.isdisjoint(node.input if node.op_type == "MatMul" else ()):
             for name in (*node.input, *node.output):
                 if name in made and name not in known:
                     known.add(name)
                     graph.output.add(name=name)
+
+
+def _float_weights(model: ModelProto) -> set[str]:
+    """Return the stored floats: products of them do not wrap around, and are not decoded."""
+    return {tensor.name for tensor in model.graph.initializer if tensor.data_type in _FLOAT_TYPES}
 
 
 def calls_of(
@@ -494,7 +509,14 @@ def calls_of(
         values: What it was fed and gave, by name.
         table: Gives what the model stores; None if that cannot be read.
     """
-    nodes = [node for node in model.graph.node if is_listed(node) and node.op_type != "Loop"]
+    weights = _float_weights(model)
+    nodes = [
+        node
+        for node in model.graph.node
+        if is_listed(node)
+        and node.op_type != "Loop"
+        and weights.isdisjoint(node.input if node.op_type == "MatMul" else ())
+    ]
     read = {name for node in nodes for name in node.input}
     arrays: dict[str, Array | None] = {
         tensor.name: table(tensor) for tensor in model.graph.initializer if tensor.name in read
