@@ -71,7 +71,7 @@ def plan_document(outcome: KernelsOutcome) -> Document:
         checked = outcome.verification
         part = table if checked is None else verification_report(checked, verbose=verbose)
         end = [Text(f"{outcome.found}. Wrote {outcome.output}.")] if outcome.ok else []
-        return Group(part, *end)
+        return Group(part, *map(note, outcome.notes), *end)
 
     return Document(
         said=said,

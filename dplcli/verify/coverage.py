@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dplcli.verify.behaviours import Piece
     from dplcli.verify.values import Array, Feed
 
-_MOST_ROWS = 2048
+_MOST_ROWS = 1 << 18
 """Of how many rows of a table each has to be chosen, if it stands in one model only."""
 
 _MOST_DRAWS = 24
@@ -158,13 +158,13 @@ class _Table:
     chosen: set[int] = field(default_factory=set)
 
     @property
-    def open_rows(self) -> list[int]:
+    def open_rows(self) -> set[int]:
         """The rows that an index may choose, as far as its interval tells; none of a large one."""
         size = self.data.shape[self.axis]
         low, high = max(self.within.low, -size), min(self.within.high, size - 1)
         if size > _MOST_ROWS or low > high:
-            return []
-        return sorted({row % size for row in range(math.ceil(low), math.floor(high) + 1)})
+            return set()
+        return {row % size for row in range(math.ceil(low), math.floor(high) + 1)}
 
     def may_choose(self, row: int) -> bool:
         """Tell whether an index may choose a row, counted from either end."""
@@ -212,7 +212,8 @@ class PlaceCoverage:
     runs: list[int] = field(default_factory=lambda: [0, 0])
     is_sized: bool = False
     undefined: list[Mapping[str, Feed]] = field(default_factory=list)
-    _rows: dict[tuple[int, str], list[int]] | None = None
+    _left: dict[tuple[int, str], set[int]] | None = None
+    _row_count: int = 0
 
     def is_open(self, side: int) -> bool:
         """Tell whether a run of one model may show something that none has shown."""
@@ -285,10 +286,9 @@ class PlaceCoverage:
     def count(self, made: Sequence[set[str]]) -> tuple[int, int]:
         """Return how many pieces and rows were reached, and how many have to be."""
         asked = self._asked(made)
-        rows = sum(map(len, self._wanted_rows().values()))
         left = sum(map(len, self.missing_rows().values()))
         left += sum(self.met[key].distance > 0 for key in asked)
-        total = len(asked) + rows
+        total = len(asked) + self._row_count
         return total - left, total
 
     def behaviours(self, made: Sequence[set[str]]) -> Iterator[tuple[str, bool]]:
@@ -344,36 +344,41 @@ class PlaceCoverage:
             if table is None:
                 table = _Table(data, axis, known.within(call.node.input[slot]))
                 self.tables[side][name] = table
+                self._left = None
             index = index[..., 0] if call.node.op_type == "GatherND" and index.ndim else index
             chosen = np.unique(np.ravel(index).astype(np.int64) % data.shape[axis])
             table.chosen.update(chosen.tolist())
+            if self._left is not None:
+                self._left.get((side, name), set()).difference_update(chosen.tolist())
 
-    def _wanted_rows(self) -> dict[tuple[int, str], list[int]]:
-        """Return the rows that have to be chosen: those that differ between the two models."""
-        if self._rows is None:
-            self._rows = {}
-            ours, theirs = (dict(own) for own in self.tables)
-            for name, table in self.tables[0].items():
-                if other := next((n for n, t in theirs.items() if _is_same(table, t)), None):
-                    del ours[name], theirs[other]
-            for (mine, one), (its, other_table) in zip(ours.items(), theirs.items(), strict=False):
-                is_pair = one.data.shape == other_table.data.shape
-                rows = _other_rows(one.data, other_table.data, one.axis) if is_pair else None
-                for key, table in (((0, mine), one), ((1, its), other_table)):
-                    chosen = table.open_rows if rows is None else filter(table.may_choose, rows)
-                    self._rows[key] = [*chosen]
-            for side, own in enumerate((ours, theirs)):
-                for name, table in own.items():
-                    self._rows.setdefault((side, name), table.open_rows)
-        return self._rows
-
-    def missing_rows(self) -> dict[tuple[int, str], list[int]]:
-        """Return by model and table the rows that no run chose and that have to be."""
-        return {
-            (side, name): left
-            for (side, name), rows in self._wanted_rows().items()
-            if (left := [row for row in rows if row not in self.tables[side][name].chosen])
+    def _rows(self) -> dict[tuple[int, str], set[int]]:
+        """Return by model and table the rows that have to be chosen: those that differ."""
+        ours, theirs = (dict(own) for own in self.tables)
+        for name, table in self.tables[0].items():
+            if other := next((n for n, t in theirs.items() if _is_same(table, t)), None):
+                del ours[name], theirs[other]
+        rows = {
+            (side, name): table.open_rows
+            for side, own in enumerate((ours, theirs))
+            for name, table in own.items()
         }
+        for (mine, one), (its, other_table) in zip(ours.items(), theirs.items(), strict=False):
+            if one.data.shape == other_table.data.shape:
+                differing = _differing_rows(one.data, other_table.data, one.axis)
+                for key, table in (((0, mine), one), ((1, its), other_table)):
+                    rows[key] = {*filter(table.may_choose, differing)}
+        return rows
+
+    def missing_rows(self) -> dict[tuple[int, str], set[int]]:
+        """Return by model and table the rows that no run chose and that have to be."""
+        if self._left is None:
+            rows = self._rows()
+            self._row_count = sum(map(len, rows.values()))
+            self._left = {
+                (side, name): some - self.tables[side][name].chosen
+                for (side, name), some in rows.items()
+            }
+        return {key: left for key, left in self._left.items() if left}
 
 
 def _is_asked(one: Met, ours: int, theirs: int, *, is_inner: bool) -> bool:
@@ -466,12 +471,6 @@ def _differing_rows(one: Array, other: Array, axis: int) -> list[int]:
         some = (*[slice(None)] * (axis % one.ndim), slice(start, start + step))
         rows += (np.flatnonzero(_differing(one[some], other[some]).any(rest)) + start).tolist()
     return rows
-
-
-def _other_rows(one: Array, other: Array, axis: int) -> list[int]:
-    """Return the rows in which two tables of one shape differ; none if most do."""
-    rows = _differing_rows(one, other, axis)
-    return rows if len(rows) <= max(one.shape[axis] / 2, 1) else []
 
 
 # What a run shows: nodes of main graphs as outputs, nodes of bodies in onnx's evaluator.

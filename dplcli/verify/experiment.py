@@ -41,7 +41,7 @@ from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from onnx import ModelProto
 
@@ -81,6 +81,7 @@ class Feeding:
     expected: Mapping[str, Sequence[Leaf]]
     is_drawn: bool = False
     taken: tuple[bool, ...] = ()
+    is_long: bool = False
 
     def arrays(self, place: Place) -> dict[str, Array]:
         """Return the arrays that a place reads, by the original's names."""
@@ -298,6 +299,13 @@ class Experiment:
     ) -> None:
         """Note what the nodes of places did in some runs, until all that they may do was seen."""
         is_half, known = _has_half(model), self._known(side)
+        stored: dict[str, Array | None] = {}
+
+        def table(tensor: TensorProto) -> Array | None:
+            if tensor.name not in stored:
+                stored[tensor.name] = self.table(side, tensor)
+            return stored[tensor.name]
+
         for ran in runs:
             places = [
                 place
@@ -309,16 +317,23 @@ class Experiment:
             for place in places:
                 self.coverage[place.pair.candidate].runs[side.place] += 1
             if not is_half:
-                self._note(side, places, model, ran, known)
+                self._note(side, places, model, ran, known=known, table=table)
                 continue
             # To ask for inner values rounds them: run it again.
             source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
             with suppress(RunError):
                 again = replace(ran, outputs=Runner(source, REFERENCE_LEVEL).run(ran.feeds))
-                self._note(side, places, model_of(source), again, known)
+                self._note(side, places, model_of(source), again, known=known, table=table)
 
-    def _note(
-        self, side: CutSide, places: Sequence[Place], model: ModelProto, ran: _Ran, known: Known
+    def _note(  # noqa: PLR0913  # what ran, and what is known of it
+        self,
+        side: CutSide,
+        places: Sequence[Place],
+        model: ModelProto,
+        ran: _Ran,
+        *,
+        known: Known,
+        table: Callable[[TensorProto], Array | None],
     ) -> None:
         """Note what the nodes of places did in one run of a model."""
         arrays = ran.arrays()
@@ -326,12 +341,13 @@ class Experiment:
         for place in places:
             for row in place.parts[side.place].nodes:
                 owners[row].append(place)
-        for call in calls_of(model, arrays, partial(self.table, side)):
+        for call in calls_of(model, arrays, table):
             self._note_axis(side, call)
             maker = side.wiring.makers.get(name_of(call.node))
             for place in owners[maker] if maker is not None else ():
                 self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
         is_small = sum(array.nbytes for array in arrays.values()) <= _WATCHED_BYTES
+        is_small = is_small and not ran.feeding.is_long
         if len(places) == 1 and places[0].branches and is_small:
             self._watch_bodies(side, self.coverage[places[0].pair.candidate], model, ran)
 

@@ -50,7 +50,7 @@ from dplcli.verify.behaviours import (
     oddities_of,
 )
 from dplcli.verify.check import REFERENCE_LEVEL
-from dplcli.verify.cuts import CutModels, Place
+from dplcli.verify.cuts import CutModels, Place, truncates
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
 from dplcli.verify.experiment import Experiment, Feeding
 from dplcli.verify.judgement import (
@@ -73,6 +73,7 @@ from dplcli.verify.search import (
     LONG,
     MANY,
     Search,
+    Sizes,
     finite_of,
     general_draws,
     odd_draws,
@@ -141,6 +142,9 @@ _MOST_LENGTHENED = 1 << 30
 
 _MOST_OF_A_SIZE = 1 << 29
 """How many for one draw with another size."""
+
+_MANY_ROWS, _ROWS_AT_ONCE = 64, 4096
+"""From how many rows on a table is read whole, and how many at once."""
 
 _DEEPEST_IF = 3
 """How deep If nodes lie in each other whose branches are all taken; further in, as the last."""
@@ -346,7 +350,7 @@ class _Places(CutModels):
             for key in covered.missing(_made_in(place))
         ]
         told += [
-            f"row {rows[0]:,} of what {name!r} of the {_SIDES[side]} reads is chosen"
+            f"row {min(rows):,} of what {name!r} of the {_SIDES[side]} reads is chosen"
             for (side, name), rows in rows_left.items()
         ]
         if not self.records[place.pair.candidate].is_moved:
@@ -763,8 +767,38 @@ class _Places(CutModels):
     ) -> dict[Pair, Failure]:
         """Draw for what no run of a place showed yet, and for other sizes."""
         found = {pair: failures[pair] for pair in [place.pair] if pair in failures}
+        found = found or self._read_whole(place, seen, specs)
         found = found or self._searched(place, seen, specs)
         return found or self._resized(place, seen, specs)
+
+    def _read_whole(
+        self, place: Place, seen: Feeding, specs: Mapping[str, DrawSpec]
+    ) -> dict[Pair, Failure]:
+        """Draw so many indices at once that each row of a long table is chosen."""
+        covered = self.experiment.coverage[place.pair.candidate]
+        rows = sorted(set[int]().union(*covered.missing_rows().values()))
+        sizes = self._sizes(place, seen) if len(rows) >= _MANY_ROWS else None
+        if sizes is None:
+            return {}
+        feedings = []
+        full = 2 * self.judgement.work(place, seen)
+        for serial, before in sizes.chosen.items():
+            for start in range(0, len(rows), _ROWS_AT_ONCE):
+                some = rows[start : start + _ROWS_AT_ONCE]
+                work = full * len(some) // max(before, 1)
+                feeds = sizes.fed({**sizes.chosen, serial: len(some)}, before, specs, rows=some)
+                if feeds is None or work > self.left_to_search // _SHARE:
+                    break
+                self.left_to_search -= work
+                fed = {**seen.feeds, **feeds}
+                what = f"fed with indices of {len(some):,} rows"
+                feedings.append(Feeding(what, fed, {}, is_drawn=True))
+        return self._drawn([place], feedings, seen, is_sized=False)
+
+    def _sizes(self, place: Place, seen: Feeding) -> Sizes | None:
+        """Return what a place reads as sizes that callers choose; None if that is not known."""
+        graph = self.models[0].graph
+        return sizes_of(seen.arrays(place), graph, graph.model.memory(Knowledge))
 
     def _spurious(self, place: Place, seen: Feeding) -> Place | None:
         """Return a wider place in which what drawn values showed does not show; None if none is.
@@ -854,9 +888,7 @@ class _Places(CutModels):
         if form in self._sized and not self.records[place.pair.candidate].is_joined:
             covered.is_sized = True  # what sizes show does not depend on weights
             return {}
-        graph = self.models[0].graph
-        sizes = sizes_of(seen.arrays(place), graph, graph.model.memory(Knowledge))
-        if sizes is None:
+        if (sizes := self._sizes(place, seen)) is None:
             return {}
         bounds = set[int]().union(
             sizes.bounds(),
@@ -880,7 +912,8 @@ class _Places(CutModels):
             n for each in covered.met.values() for n in finite_of(each.piece.draws)
         )
         groups = [AS_SEEN, tuple(numbers) or AS_SEEN]
-        for before, size, chosen in sizes.tried(bounds):
+        rounded = [self._rounded_sizes(place, which) for which in (0, 1)]
+        for before, size, chosen in sizes.tried(bounds, each=rounded[0] != rounded[1]):
             if not size and not may_be_empty:
                 continue
             what = f"a size of {size:,} instead of {before:,}"
@@ -902,12 +935,23 @@ class _Places(CutModels):
                     budget -= work
                     self.left_to_search = max(0, self.left_to_search - work)
                 fed = {**seen.feeds, **feeds}
-                feedings.append(Feeding(f"fed with {what}", fed, {}, is_drawn=True))
+                feedings.append(
+                    Feeding(f"fed with {what}", fed, {}, is_drawn=True, is_long=is_long)
+                )
         failures = self._drawn([place], feedings, seen, is_sized=False)
         covered.is_sized |= len(feedings) >= _MANY_SIZES
         if not failures and not record.untried:
             self._sized.add(form)
         return failures
+
+    def _rounded_sizes(self, place: Place, which: int) -> list[str]:
+        """Return the operators of a part that round what follows from sizes."""
+        return [
+            node.op_type
+            for node in place.nodes[which]
+            if (node.op_type in {"Div", "Mod"} or compare.rounds(node) or truncates(node))
+            and self.ranges[which].is_size(node.output[0])
+        ]
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
         """Add what places read that look past cuts."""

@@ -12,6 +12,7 @@ holds, where callers choose them.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -111,7 +112,7 @@ _FEW_CODES = 1 << 16
 _PLAIN_WHOLE = 9
 """Of more, those up to here in magnitude are."""
 
-_BATCH, _MOST_BATCH = 8, 256
+_BATCH, _MOST_BATCH = 8, 1024
 """How many draws there are at once; at most, where many rows are to be chosen."""
 
 _FEW_ROWS = 64
@@ -125,6 +126,9 @@ _EQUAL_SIZES = 2
 
 MANY = 61
 """A size at which small places give many numbers, so that rare ones are among them."""
+
+EACH = 1024
+"""Up to here all sizes are tried where fractions of sizes are rounded: a wrong one may be rare."""
 
 LONG = (347, 2_503, 9_001)
 """Sizes beyond what models are usually tried with: something may begin there, untold."""
@@ -173,8 +177,7 @@ class Search:
             most: How many may be afforded.
         """
         missing = [self._covered.met[key] for key in self._covered.missing(self._made)]
-        rows = self._covered.missing_rows().values()
-        wanted_rows = [*dict.fromkeys(row for each in rows for row in each)]
+        wanted_rows = sorted(set[int]().union(*self._covered.missing_rows().values()))
         is_first = not self._number
         is_text = any(like.dtype.kind in "OUS" for like in self._likes.values())
         known = (self._covered.met, *self._covered.tables, self._replays, self._beside)
@@ -261,7 +264,9 @@ class Search:
         return Wanted(
             groups,
             words=[word for word in [*asked, *beside] if isinstance(word, str)],
-            rows=[*rows, *(int(n) for n in beside if isinstance(n, (int, float)) and _is_index(n))],
+            rows=sorted(
+                {*rows, *(int(n) for n in beside if isinstance(n, (int, float)) and _is_index(n))}
+            ),
             most=1.5 * max([_PLAIN, *needed]),
             beyond=frozenset(aimed).union(*beyond),
             wraps=not any(
@@ -311,7 +316,7 @@ class Wanted:
     Attributes:
         numbers: Groups of numbers, one of which each draw is made of.
         words: Words that a place knows.
-        rows: Rows of tables that are to be chosen.
+        rows: Rows of tables that are to be chosen, in order.
         most: Larger floats are not drawn, but for those beyond.
         beyond: Large floats that are drawn: those that are asked for, and some that come together.
         turns: How often loops go round, draw by draw; if none is said, as often as the group says.
@@ -404,7 +409,8 @@ class _Draw:
         low, high = self._ends()
         if self.spec.is_turns and (turns := self.wanted.turns):
             return np.full(self.like.shape, turns[self.number % len(turns)], self.like.dtype)
-        if rows := [row for row in self.wanted.rows if low <= row <= high]:
+        wanted = self.wanted.rows
+        if rows := wanted[bisect_left(wanted, low) : bisect_right(wanted, high)]:
             return _cycled(rows, self.like, self.number)
         shape, few = self.like.shape, (0, 2) if self.number % 2 else (-1, 2)
         numbers: Sequence[int] = [int(n) for n in self.group if math.isfinite(n)]
@@ -566,13 +572,16 @@ class Sizes:
         terms = (term for content in self.contents.values() for term in content or ())
         return {abs(t.products.get((), 0)) for t in terms if isinstance(t, Term)} - {0}
 
-    def tried(self, bounds: set[int]) -> Iterator[tuple[int, int, dict[int, int]]]:
+    def tried(
+        self, bounds: set[int], *, each: bool = False
+    ) -> Iterator[tuple[int, int, dict[int, int]]]:
         """Yield what a size is, what it is to be, and all sizes then, for each to be tried.
 
         Args:
             bounds: Where the place may bend.
+            each: Whether to try each size up to `EACH`.
         """
-        sizes = {0, 1, 2, 3}
+        sizes = {0, 1, 2, 3, *range(EACH * each)}
         for bound in sorted(bound for bound in bounds if bound <= _LARGEST_BOUND)[-_MOST_BOUNDS:]:
             sizes |= {bound - 1, bound, bound + 1, 2 * bound + 1, 2 * bound + 2} - {-1}
         yield max(self.chosen.values()), _EQUAL_SIZES, dict.fromkeys(self.chosen, _EQUAL_SIZES)
@@ -589,6 +598,7 @@ class Sizes:
         before: int,
         specs: Mapping[str, DrawSpec],
         group: tuple[float, ...] = AS_SEEN,
+        rows: Sequence[int] = (),
     ) -> dict[str, Array] | None:
         """Return values for sizes; None if some cannot be had.
 
@@ -597,6 +607,7 @@ class Sizes:
             before: What the one is that is another.
             specs: What may be drawn.
             group: The group of numbers to draw.
+            rows: Rows of tables that are to be chosen.
         """
         feeds: dict[str, Array] = {}
         likes: dict[str, Array] = {}
@@ -621,7 +632,7 @@ class Sizes:
                 feeds[name] = np.zeros(shape, array.dtype)
             else:
                 return None
-        return feeds | drawn_for(Wanted([group]), likes, open_specs, 0)
+        return feeds | drawn_for(Wanted([group], rows=rows), likes, open_specs, 0)
 
 
 def sizes_of(arrays: Mapping[str, Array], graph: Graph, known: Knowledge) -> Sizes | None:
