@@ -268,7 +268,7 @@ class PlannedPartition(NamedTuple):
     why: str
 
 
-@keys("model=label planned=taken partitions=planned verification?", "dpl.kernels/1")
+@keys("model=label planned=taken partitions=planned verification? notes", "dpl.kernels/1")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KernelsOutcome(ModelOutcome):
     """Which partitions a plan of kernels takes, for dpl kernels plan.

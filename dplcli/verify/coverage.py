@@ -33,13 +33,11 @@ from dplcli.verify.ranges import Interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from onnx import ModelProto, NodeProto
 
     from dplcli.verify.behaviours import Piece
     from dplcli.verify.values import Array, Feed
-
-_MOST_ROWS = 1 << 18
-"""Of how many rows of a table each has to be chosen, if it stands in one model only."""
 
 _MOST_DRAWS = 24
 """How many numbers to draw are kept of a piece that was met more than once."""
@@ -63,7 +61,11 @@ _EXCUSED = 1e-9
 """How far a run stayed from a piece if what differed there was excused."""
 
 _MOST_STEPS = 20_000
-"""How many nodes run in bodies before the evaluator is stopped."""
+"""How many nodes run in bodies before the evaluator is stopped; large ones count for several."""
+
+_ELEMENTS, _PAIRS = 1 << 12, 1 << 7
+"""How many elements take onnx's evaluator as long as a small node, and how many pairs of elements:
+it compares boxes in a loop of Python."""
 
 _AT_ONCE = 1 << 22
 """How many elements of tables are compared at once."""
@@ -149,27 +151,20 @@ class _Table:
         data: It.
         axis: Along which axis.
         within: The interval of the indices.
-        chosen: Rows that were chosen.
+        chosen: Whether each row was chosen.
     """
 
     data: Array
     axis: int
     within: Interval
-    chosen: set[int] = field(default_factory=set)
+    chosen: NDArray[np.bool_]
 
-    @property
-    def open_rows(self) -> set[int]:
-        """The rows that an index may choose, as far as its interval tells; none of a large one."""
-        size = self.data.shape[self.axis]
-        low, high = max(self.within.low, -size), min(self.within.high, size - 1)
-        if size > _MOST_ROWS or low > high:
-            return set()
-        return {row % size for row in range(math.ceil(low), math.floor(high) + 1)}
-
-    def may_choose(self, row: int) -> bool:
-        """Tell whether an index may choose a row, counted from either end."""
-        ends = row, row - self.data.shape[self.axis]
-        return any(self.within.low <= index <= self.within.high for index in ends)
+    def may_choose(self) -> NDArray[np.bool_]:
+        """Tell of each row whether an index may choose it, counted from either end."""
+        rows = np.arange(len(self.chosen))
+        low, high = self.within.low, self.within.high
+        from_end = rows - len(rows)
+        return ((low <= rows) & (rows <= high)) | ((low <= from_end) & (from_end <= high))
 
 
 class Known(NamedTuple):
@@ -212,8 +207,7 @@ class PlaceCoverage:
     runs: list[int] = field(default_factory=lambda: [0, 0])
     is_sized: bool = False
     undefined: list[Mapping[str, Feed]] = field(default_factory=list)
-    _left: dict[tuple[int, str], set[int]] | None = None
-    _row_count: int = 0
+    _wanted: dict[tuple[int, str], NDArray[np.bool_]] | None = None
 
     def is_open(self, side: int) -> bool:
         """Tell whether a run of one model may show something that none has shown."""
@@ -221,7 +215,7 @@ class PlaceCoverage:
             self.runs[side] < _FIRST_RUNS
             or bool(self.undefined and not side)
             or any(self.met[key].distance for key in self._asked())
-            or bool(self.missing_rows())
+            or any(left.any() for left in self._left().values())
         )
 
     def add(self, side: int, call: Call, fed: Mapping[str, Feed], known: Known) -> None:
@@ -286,9 +280,9 @@ class PlaceCoverage:
     def count(self, made: Sequence[set[str]]) -> tuple[int, int]:
         """Return how many pieces and rows were reached, and how many have to be."""
         asked = self._asked(made)
-        left = sum(map(len, self.missing_rows().values()))
+        total = len(asked) + sum(int(rows.sum()) for rows in self._wanted_rows().values())
+        left = sum(int(rows.sum()) for rows in self._left().values())
         left += sum(self.met[key].distance > 0 for key in asked)
-        total = len(asked) + self._row_count
         return total - left, total
 
     def behaviours(self, made: Sequence[set[str]]) -> Iterator[tuple[str, bool]]:
@@ -342,43 +336,48 @@ class PlaceCoverage:
             name = f"{name_of(call.node)}.{at}"
             table = self.tables[side].get(name)
             if table is None:
-                table = _Table(data, axis, known.within(call.node.input[slot]))
+                is_chosen = np.zeros(data.shape[axis], bool)
+                table = _Table(data, axis, known.within(call.node.input[slot]), is_chosen)
                 self.tables[side][name] = table
-                self._left = None
+                self._wanted = None
             index = index[..., 0] if call.node.op_type == "GatherND" and index.ndim else index
-            chosen = np.unique(np.ravel(index).astype(np.int64) % data.shape[axis])
-            table.chosen.update(chosen.tolist())
-            if self._left is not None:
-                self._left.get((side, name), set()).difference_update(chosen.tolist())
+            table.chosen[np.ravel(index).astype(np.int64) % data.shape[axis]] = True
 
-    def _rows(self) -> dict[tuple[int, str], set[int]]:
-        """Return by model and table the rows that have to be chosen: those that differ."""
-        ours, theirs = (dict(own) for own in self.tables)
-        for name, table in self.tables[0].items():
-            if other := next((n for n, t in theirs.items() if _is_same(table, t)), None):
-                del ours[name], theirs[other]
-        rows = {
-            (side, name): table.open_rows
-            for side, own in enumerate((ours, theirs))
-            for name, table in own.items()
-        }
-        for (mine, one), (its, other_table) in zip(ours.items(), theirs.items(), strict=False):
-            if one.data.shape == other_table.data.shape:
-                differing = _differing_rows(one.data, other_table.data, one.axis)
-                for key, table in (((0, mine), one), ((1, its), other_table)):
-                    rows[key] = {*filter(table.may_choose, differing)}
-        return rows
-
-    def missing_rows(self) -> dict[tuple[int, str], set[int]]:
-        """Return by model and table the rows that no run chose and that have to be."""
-        if self._left is None:
-            rows = self._rows()
-            self._row_count = sum(map(len, rows.values()))
-            self._left = {
-                (side, name): some - self.tables[side][name].chosen
-                for (side, name), some in rows.items()
+    def _wanted_rows(self) -> dict[tuple[int, str], NDArray[np.bool_]]:
+        """Tell of each row whether it has to be chosen: those that differ between the models."""
+        if self._wanted is None:
+            ours, theirs = (dict(own) for own in self.tables)
+            for name, table in self.tables[0].items():
+                if other := next((n for n, t in theirs.items() if _is_same(table, t)), None):
+                    del ours[name], theirs[other]
+            self._wanted = {
+                (side, name): table.may_choose()
+                for side, own in enumerate((ours, theirs))
+                for name, table in own.items()
             }
-        return {key: left for key, left in self._left.items() if left}
+            for (mine, one), (its, other_table) in zip(ours.items(), theirs.items(), strict=False):
+                if one.data.shape == other_table.data.shape:
+                    differing = _differing_rows(one.data, other_table.data, one.axis)
+                    self._wanted[0, mine] &= differing
+                    self._wanted[1, its] &= differing
+        return self._wanted
+
+    def _left(self) -> dict[tuple[int, str], NDArray[np.bool_]]:
+        """Tell of each row whether it has to be chosen and no run did."""
+        return {
+            (side, name): rows & ~self.tables[side][name].chosen
+            for (side, name), rows in self._wanted_rows().items()
+        }
+
+    def missing_rows(self) -> dict[tuple[int, str], list[int]]:
+        """Return by model and table the rows that no run chose and that have to be, in order."""
+        return {
+            key: np.flatnonzero(left).tolist() for key, left in self._left().items() if left.any()
+        }
+
+    def rows_to_choose(self) -> list[int]:
+        """Return the rows that are missing of some table, in order."""
+        return sorted(set[int]().union(*self.missing_rows().values()))
 
 
 def _is_asked(one: Met, ours: int, theirs: int, *, is_inner: bool) -> bool:
@@ -430,7 +429,7 @@ def _of_type(interval: Interval, dtype: np.dtype[Any] | None) -> Interval:
 def _is_same(one: _Table, other: _Table) -> bool:
     """Tell whether two tables hold the same but for rounding."""
     is_alike = one.data.shape == other.data.shape and one.data.dtype == other.data.dtype
-    return is_alike and not _differing_rows(one.data, other.data, one.axis)
+    return is_alike and not _differing_rows(one.data, other.data, one.axis).any()
 
 
 def _form(call: Call) -> tuple[object, ...]:
@@ -459,18 +458,18 @@ def _differing(one: Array, other: Array) -> Array:
         return ~np.isclose(one, other, rtol=relative, atol=bound, equal_nan=True)
 
 
-def _differing_rows(one: Array, other: Array, axis: int) -> list[int]:
-    """Return the rows in which two tables of one shape differ; large ones are read in parts."""
-    if one is other:
-        return []
+def _differing_rows(one: Array, other: Array, axis: int) -> NDArray[np.bool_]:
+    """Tell of each row whether two tables of one shape differ; large ones are read in parts."""
     count = one.shape[axis]
+    differing = np.zeros(count, bool)
+    if one is other:
+        return differing
     step = max(1, _AT_ONCE * count // max(one.size, 1))
     rest = tuple(at for at in range(one.ndim) if at != axis % one.ndim)
-    rows: list[int] = []
     for start in range(0, count, step):
         some = (*[slice(None)] * (axis % one.ndim), slice(start, start + step))
-        rows += (np.flatnonzero(_differing(one[some], other[some]).any(rest)) + start).tolist()
-    return rows
+        differing[start : start + step] = _differing(one[some], other[some]).any(rest)
+    return differing
 
 
 # What a run shows: nodes of main graphs as outputs, nodes of bodies in onnx's evaluator.
@@ -662,7 +661,7 @@ def watch_bodies(model: ModelProto, feeds: Mapping[str, Any], see: Callable[[Cal
 
         def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # passes on what onnx's evaluator is given
             nonlocal left, turns
-            left -= 1
+            left -= _steps(node, args)
             if left < 0:
                 raise _EnoughError
             turns = 0
@@ -682,6 +681,13 @@ def watch_bodies(model: ModelProto, feeds: Mapping[str, Any], see: Callable[[Cal
             Watching(model).run(None, dict(feeds))
     except Exception:  # noqa: BLE001  # whatever the evaluator raises: what follows is not seen
         return
+
+
+def _steps(node: NodeProto, operands: Sequence[Any]) -> int:
+    """Return for how many small nodes one counts in onnx's evaluator."""
+    elements = sum(int(np.size(value)) for value in operands if _is_number(value))
+    is_looping = node.op_type == "NonMaxSuppression"
+    return 1 + (elements**2 // _PAIRS if is_looping else elements // _ELEMENTS)
 
 
 def _is_number(value: object) -> bool:

@@ -41,7 +41,7 @@ from dplcli.verify.run import Runner
 from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from onnx import ModelProto
 
@@ -81,7 +81,6 @@ class Feeding:
     expected: Mapping[str, Sequence[Leaf]]
     is_drawn: bool = False
     taken: tuple[bool, ...] = ()
-    is_long: bool = False
 
     def arrays(self, place: Place) -> dict[str, Array]:
         """Return the arrays that a place reads, by the original's names."""
@@ -133,6 +132,7 @@ class Experiment:
         self.coverage: dict[str, PlaceCoverage] = defaultdict(PlaceCoverage)
         self.axes: dict[tuple[int, str], int] = {}
         self._tables: dict[str, Array] = {}
+        self._decoded: dict[str, Array | None] = {}  # of the places that are watched
 
     def run(
         self,
@@ -299,13 +299,7 @@ class Experiment:
     ) -> None:
         """Note what the nodes of places did in some runs, until all that they may do was seen."""
         is_half, known = _has_half(model), self._known(side)
-        stored: dict[str, Array | None] = {}
-
-        def table(tensor: TensorProto) -> Array | None:
-            if tensor.name not in stored:
-                stored[tensor.name] = self.table(side, tensor)
-            return stored[tensor.name]
-
+        self._decoded = {}
         for ran in runs:
             places = [
                 place
@@ -317,23 +311,16 @@ class Experiment:
             for place in places:
                 self.coverage[place.pair.candidate].runs[side.place] += 1
             if not is_half:
-                self._note(side, places, model, ran, known=known, table=table)
+                self._note(side, places, model, ran, known)
                 continue
             # To ask for inner values rounds them: run it again.
             source, _ = self.cut_out(side, places, ran.feeding, shows=True, keeps_casts=False)
             with suppress(RunError):
                 again = replace(ran, outputs=Runner(source, REFERENCE_LEVEL).run(ran.feeds))
-                self._note(side, places, model_of(source), again, known=known, table=table)
+                self._note(side, places, model_of(source), again, known)
 
-    def _note(  # noqa: PLR0913  # what ran, and what is known of it
-        self,
-        side: CutSide,
-        places: Sequence[Place],
-        model: ModelProto,
-        ran: _Ran,
-        *,
-        known: Known,
-        table: Callable[[TensorProto], Array | None],
+    def _note(
+        self, side: CutSide, places: Sequence[Place], model: ModelProto, ran: _Ran, known: Known
     ) -> None:
         """Note what the nodes of places did in one run of a model."""
         arrays = ran.arrays()
@@ -341,13 +328,12 @@ class Experiment:
         for place in places:
             for row in place.parts[side.place].nodes:
                 owners[row].append(place)
-        for call in calls_of(model, arrays, table):
+        for call in calls_of(model, arrays, partial(self._decoded_once, side)):
             self._note_axis(side, call)
             maker = side.wiring.makers.get(name_of(call.node))
             for place in owners[maker] if maker is not None else ():
                 self.coverage[place.pair.candidate].add(side.place, call, ran.feeding.feeds, known)
         is_small = sum(array.nbytes for array in arrays.values()) <= _WATCHED_BYTES
-        is_small = is_small and not ran.feeding.is_long
         if len(places) == 1 and places[0].branches and is_small:
             self._watch_bodies(side, self.coverage[places[0].pair.candidate], model, ran)
 
@@ -357,6 +343,12 @@ class Experiment:
             size = np.shape(call.values[0])[int(call.number("axis", 0))]
             key = side.place, name_of(call.node)
             self.axes[key] = max(self.axes.get(key, 0), size)
+
+    def _decoded_once(self, side: CutSide, tensor: TensorProto) -> Array | None:
+        """Return what is stored, as :meth:`table` does, decoded once for all runs of places."""
+        if tensor.name not in self._decoded:
+            self._decoded[tensor.name] = self.table(side, tensor)
+        return self._decoded[tensor.name]
 
     def table(self, side: CutSide, tensor: TensorProto) -> Array | None:
         """Return what is stored, mapped where it lies in a file; None if it cannot be read so.

@@ -143,8 +143,11 @@ _MOST_LENGTHENED = 1 << 30
 _MOST_OF_A_SIZE = 1 << 29
 """How many for one draw with another size."""
 
-_MANY_ROWS, _ROWS_AT_ONCE = 64, 4096
-"""From how many rows on a table is read whole, and how many at once."""
+_MANY_ROWS = 64
+"""From how many missing rows on a table is read whole."""
+
+_READ_AT_ONCE = 1 << 26
+"""How many bytes a place gives at once where a table is read whole."""
 
 _DEEPEST_IF = 3
 """How deep If nodes lie in each other whose branches are all taken; further in, as the last."""
@@ -350,7 +353,7 @@ class _Places(CutModels):
             for key in covered.missing(_made_in(place))
         ]
         told += [
-            f"row {min(rows):,} of what {name!r} of the {_SIDES[side]} reads is chosen"
+            f"row {rows[0]:,} of what {name!r} of the {_SIDES[side]} reads is chosen"
             for (side, name), rows in rows_left.items()
         ]
         if not self.records[place.pair.candidate].is_moved:
@@ -776,24 +779,30 @@ class _Places(CutModels):
     ) -> dict[Pair, Failure]:
         """Draw so many indices at once that each row of a long table is chosen."""
         covered = self.experiment.coverage[place.pair.candidate]
-        rows = sorted(set[int]().union(*covered.missing_rows().values()))
+        rows = covered.rows_to_choose()
         sizes = self._sizes(place, seen) if len(rows) >= _MANY_ROWS else None
         if sizes is None:
             return {}
-        feedings = []
-        full = 2 * self.judgement.work(place, seen)
+        full, failures = 2 * self.judgement.work(place, seen), dict[Pair, Failure]()
+        given = sum(leaf.data.nbytes for leaf in seen.expected.get(place.pair.original, ()))
         for serial, before in sizes.chosen.items():
-            for start in range(0, len(rows), _ROWS_AT_ONCE):
-                some = rows[start : start + _ROWS_AT_ONCE]
-                work = full * len(some) // max(before, 1)
-                feeds = sizes.fed({**sizes.chosen, serial: len(some)}, before, specs, rows=some)
-                if feeds is None or work > self.left_to_search // _SHARE:
+            if not (each := sizes.indices_for_one_more(serial)):
+                continue
+            longest = max(_READ_AT_ONCE // max(given // max(before, 1), 1), 1)
+            left = len(rows) + 1
+            while not failures and 0 < len(rows) < left:
+                left, length = len(rows), min(-(-len(rows) // each), longest)
+                work = full * length // max(before, 1)
+                if work > self.left_to_search // _SHARE:
                     break
                 self.left_to_search -= work
-                fed = {**seen.feeds, **feeds}
-                what = f"fed with indices of {len(some):,} rows"
-                feedings.append(Feeding(what, fed, {}, is_drawn=True))
-        return self._drawn([place], feedings, seen, is_sized=False)
+                feeds = sizes.fed({**sizes.chosen, serial: length}, before, specs, rows=rows)
+                fed = {**seen.feeds, **(feeds or {})}
+                what = f"fed with indices of {length * each:,} rows"
+                feeding = Feeding(what, fed, {}, is_drawn=True)
+                failures = self._drawn([place], [feeding], seen, is_sized=False)
+                rows = covered.rows_to_choose()
+        return failures
 
     def _sizes(self, place: Place, seen: Feeding) -> Sizes | None:
         """Return what a place reads as sizes that callers choose; None if that is not known."""
@@ -935,9 +944,7 @@ class _Places(CutModels):
                     budget -= work
                     self.left_to_search = max(0, self.left_to_search - work)
                 fed = {**seen.feeds, **feeds}
-                feedings.append(
-                    Feeding(f"fed with {what}", fed, {}, is_drawn=True, is_long=is_long)
-                )
+                feedings.append(Feeding(f"fed with {what}", fed, {}, is_drawn=True))
         failures = self._drawn([place], feedings, seen, is_sized=False)
         covered.is_sized |= len(feedings) >= _MANY_SIZES
         if not failures and not record.untried:

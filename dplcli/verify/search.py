@@ -130,6 +130,9 @@ MANY = 61
 EACH = 1024
 """Up to here all sizes are tried where fractions of sizes are rounded: a wrong one may be rare."""
 
+_MOST_EACH = 1 << 16
+"""If a place reads no more elements then: all these draws are held at once."""
+
 LONG = (347, 2_503, 9_001)
 """Sizes beyond what models are usually tried with: something may begin there, untold."""
 
@@ -177,7 +180,7 @@ class Search:
             most: How many may be afforded.
         """
         missing = [self._covered.met[key] for key in self._covered.missing(self._made)]
-        wanted_rows = sorted(set[int]().union(*self._covered.missing_rows().values()))
+        wanted_rows = self._covered.rows_to_choose()
         is_first = not self._number
         is_text = any(like.dtype.kind in "OUS" for like in self._likes.values())
         known = (self._covered.met, *self._covered.tables, self._replays, self._beside)
@@ -581,16 +584,33 @@ class Sizes:
             bounds: Where the place may bend.
             each: Whether to try each size up to `EACH`.
         """
-        sizes = {0, 1, 2, 3, *range(EACH * each)}
+        sizes = {0, 1, 2, 3}
         for bound in sorted(bound for bound in bounds if bound <= _LARGEST_BOUND)[-_MOST_BOUNDS:]:
             sizes |= {bound - 1, bound, bound + 1, 2 * bound + 1, 2 * bound + 2} - {-1}
         yield max(self.chosen.values()), _EQUAL_SIZES, dict.fromkeys(self.chosen, _EQUAL_SIZES)
         if max(array.size for array in self.arrays.values()) < MANY:
             sizes.add(MANY)
-        for size in sorted(sizes.union(LONG)):
+        sizes.update(LONG)
+        in_turn = {serial for serial in self.chosen if each and self._stays_small(serial)}
+        for size in sorted(sizes.union(range(EACH if in_turn else 0))):
             for serial, before in self.chosen.items():
-                if size != before:
+                if size != before and (size in sizes or serial in in_turn):
                     yield before, size, {**self.chosen, serial: size}
+
+    def _stays_small(self, serial: int) -> bool:
+        """Tell whether few elements are read with the largest of all sizes that are tried."""
+        return self._elements({**self.chosen, serial: EACH}, "biufOUS") <= _MOST_EACH
+
+    def indices_for_one_more(self, serial: int) -> int:
+        """Return how many more whole numbers are read if one size is larger by 1."""
+        more = {**self.chosen, serial: self.chosen[serial] + 1}
+        return self._elements(more, "iu") - self._elements(self.chosen, "iu")
+
+    def _elements(self, sizes: Mapping[int, int], kinds: str) -> int:
+        """Return how many elements of some kinds of types are read at sizes."""
+        names = [name for name, array in self.arrays.items() if array.dtype.kind in kinds]
+        shapes = [_all_evaluated(self.shapes[name], sizes) for name in names]
+        return sum(math.prod(shape) for shape in shapes if shape is not None)
 
     def fed(
         self,

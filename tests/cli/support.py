@@ -1,9 +1,10 @@
 """What the tests of the commands share: an answer, and what a folder holds."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.pages import WAITING
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_models"
@@ -29,7 +30,7 @@ class Answer:
         """The one error message, without its prefix; the hint is not part of it."""
         starts = [line for line in self.err.splitlines() if line.startswith("dpl: error: ")]
         assert len(starts) == 1, self.err
-        err = re.sub(r"(?m)^dpl: still .* s now\n", "", self.err)  # on a slow machine
+        err = WAITING.sub("", self.err)  # on a slow machine
         assert err.lstrip("\n").startswith(starts[0]), self.err
         message = err.partition("dpl: hint: ")[0].strip("\n")
         return message.removeprefix("dpl: error: ")

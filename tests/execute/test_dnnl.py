@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -524,6 +525,25 @@ def test_products_of_steps_are_exact_or_refused(
     runner = opened(result, allow_inexact=True)
     runner.run({"x": data})
     assert [item.runs for item in runner.record()] == [1]
+
+
+@pytest.mark.long
+def test_a_plan_is_written_where_nothing_of_it_runs(tmp_path: Path) -> None:
+    """It is for other CPUs, too; the note says that no numbers were compared."""
+    needs_onednn()
+    if not machine().endswith("86_64"):
+        pytest.skip("what oneDNN may use is set on x86 only")
+    _, result = _quantized(tmp_path, 127)
+    command = [sys.executable, "-m", "dplcli", "kernels", "plan", str(result), "-o", "p.plan"]
+    poorer = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(  # noqa: S603  # dpl itself
+        [*command, "--json", "p.json"], env=poorer, cwd=tmp_path, capture_output=True, check=True
+    )
+    said = "on this CPU onnxruntime runs all partitions of the plan, so no numbers were compared"
+    assert f"note: {said}" in " ".join(done.stdout.decode().split())
+    record = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
+    assert (record["planned"], record["notes"], "verification" in record) == (1, [said], False)
+    assert (tmp_path / "p.plan").read_text(encoding="utf-8").count("\ncall ") == 1
 
 
 @pytest.mark.long

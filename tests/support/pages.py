@@ -37,8 +37,7 @@ HEADING = re.compile(r"^output +level +max abs ")
 SPREAD = re.compile(r"^(\S+\s+(?:disable|basic|extended|all))\s[\s▁▂▃▄▅▆▇█]+\s[\d,e+-]+$")
 NEED = re.compile(r"A run needs about .*?(?:free|\))\.$", re.DOTALL | re.MULTILINE)
 WAITING = re.compile(r"(?m)^dpl: still .* s now\n")
-IN_ALL = re.compile(r"(?ms)^The largest error is [^\n]*\(--verbose shows every\s+output\)\.\n")
-LARGEST = re.compile(r"^The largest error is .* of its tolerance, in \S+ at level \w+")
+LARGEST = re.compile(r"(?ms)^The largest error is .*?\(--verbose shows every\s+output\)\.\n")
 
 Runner = Callable[[str], str]
 
@@ -161,9 +160,8 @@ def without_rounding(text: str) -> list[str]:
     Some add them up to the same bits: then nothing is said of it. Memory that is free is another
     each time, and slow machines say what they are still at.
     """
-    lines = tidy(NEED.sub("A run needs …", IN_ALL.sub("", WAITING.sub("", text))))
+    lines = tidy(NEED.sub("A run needs …", LARGEST.sub("", WAITING.sub("", text))))
     lines = [SPREAD.sub(r"\1 …", ROUNDING.sub(r"\1 …", line)) for line in lines]
-    lines = [LARGEST.sub("The largest error is …", line) for line in lines]
     return [" ".join(line.split()) if HEADING.match(line) else line for line in lines]
 
 

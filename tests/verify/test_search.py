@@ -327,6 +327,19 @@ def test_sizes_that_callers_choose() -> None:
     assert sizes(SEQUENCE, {"nothing": f32(8)}) is None
 
 
+def test_each_size_is_tried_of_what_stays_small() -> None:
+    """A size of long rows is not: all draws are held at once."""
+    text = "(float[N, 2] x, float[M, 99] z, int64[N] i) => (float[N, 2] y) { y = Relu (x) }"
+    found = sizes(text, {"x": f32(7, 2), "z": f32(6, 99), "i": i64(*range(7))})
+    assert found is not None
+    each = [(before, size) for before, size, _ in found.tried(set(), each=True)][1:]
+    assert {size for before, size in each if before == 7} == {*range(1024), *LONG} - {7}
+    assert {size for before, size in each if before == 6} == {0, 1, 2, 3, *LONG}
+    assert [size for _, size in each] == sorted(size for _, size in each)
+    (rows,), (others,) = ([s for s, b in found.chosen.items() if b == size] for size in (7, 6))
+    assert (found.indices_for_one_more(rows), found.indices_for_one_more(others)) == (1, 0)
+
+
 def test_all_that_depends_on_a_size_follows() -> None:
     """What may not be drawn stays, unless its size is another one."""
     found = sizes(SEQUENCE, {"x": f32(2, 8), "i": i64(0, 1), "w": f32(8)})

@@ -130,7 +130,9 @@ RELATED: Mapping[str, Callable[[Weights], Weights]] = {
     "dead-row": changed("V", np.s_[3, 4]),
     "position-row": changed("P", np.s_[40]),
     "masked-weight": changed("V", np.s_[9, 9], 3),
+    "long-table-one-row": changed("Q", np.s_[4_321], 9),
     "dq-folded": lambda weights: {"W": weights["Q"].astype(np.float32) * weights["s"]},
+    "long-table-scaled": lambda weights: {"T2": weights["T"] * np.float32(0.5)},
 }
 
 
