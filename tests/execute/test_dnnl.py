@@ -537,7 +537,12 @@ def test_a_plan_is_written_where_nothing_of_it_runs(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dplcli", "kernels", "plan", str(result), "-o", "p.plan"]
     poorer = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(  # noqa: S603  # dpl itself
-        [*command, "--json", "p.json"], env=poorer, cwd=tmp_path, capture_output=True, check=True
+        [*command, "--json", "p.json"],
+        env=poorer,
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        timeout=300,
     )
     said = "on this CPU onnxruntime runs all partitions of the plan, so no numbers were compared"
     assert f"note: {said}" in " ".join(done.stdout.decode().split())
