@@ -333,14 +333,15 @@ _HUGE = 1e25
 """A number of which products overflow, so that their softmax is NaN though all are finite."""
 
 
-def _asked(*odd: float) -> Callable[[Call], Pieces]:
-    """Return the pieces of an operator that asks for numbers that are none."""
+def _nan_or_not(call: Call) -> Iterator[Piece]:
+    yield Piece("true", _at(call.results), 1, 1, (math.nan, _HUGE, -_HUGE), unless="alike")
+    yield Piece("false", _at(call.results), 0, 0, (0.0,))
 
-    def pieces(call: Call) -> Iterator[Piece]:
-        yield Piece("true", _at(call.results), 1, 1, odd, unless="alike")
-        yield Piece("false", _at(call.results), 0, 0, (0.0,))
 
-    return pieces
+def _infinite_or_not(call: Call) -> Iterator[Piece]:
+    for end, word in ((_INF, "infinity"), (-_INF, "negative infinity")):
+        yield Piece(f"of {word}", _FIRST, end, end, (end,), unless="alike")
+    yield Piece("false", _at(call.results), 0, 0, (0.0,))
 
 
 def _winners(call: Call) -> Iterator[Piece]:
@@ -843,11 +844,11 @@ PIECES: Mapping[str, Callable[[Call], Pieces]] = {
     **dict.fromkeys(_FLAT, _saturating),
     **dict.fromkeys(("And", "Or", "Xor"), _truth(-1)),
     **dict.fromkeys(("Where", "If", "Not"), _truth(0)),
-    "IsNaN": _asked(math.nan, _HUGE, -_HUGE),
+    "IsNaN": _nan_or_not,
     "OneHot": _one_hot,
     "BitShift": _shifted,
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _extreme),
-    "IsInf": _asked(_INF, -_INF),
+    "IsInf": _infinite_or_not,
     **dict.fromkeys(("Max", "Min"), _winners),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
     **dict.fromkeys(("Add", "Sub", "Mul"), _arithmetic),

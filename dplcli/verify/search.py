@@ -585,30 +585,45 @@ class Sizes:
             each: Whether to try each size up to `EACH`.
         """
         sizes = {0, 1, 2, 3}
-        for bound in sorted(bound for bound in bounds if bound <= _LARGEST_BOUND)[-_MOST_BOUNDS:]:
+        near = sorted(bound for bound in bounds if bound <= _LARGEST_BOUND)[-_MOST_BOUNDS:]
+        for bound in near:
             sizes |= {bound - 1, bound, bound + 1, 2 * bound + 1, 2 * bound + 2} - {-1}
         yield max(self.chosen.values()), _EQUAL_SIZES, dict.fromkeys(self.chosen, _EQUAL_SIZES)
         if max(array.size for array in self.arrays.values()) < MANY:
             sizes.add(MANY)
         sizes.update(LONG)
-        in_turn = {serial for serial in self.chosen if each and self._stays_small(serial)}
-        for size in sorted(sizes.union(range(EACH if in_turn else 0))):
+        of_each = {serial: sizes | self._fillings(serial, near) for serial in self.chosen}
+        for serial in of_each if each else ():
+            of_each[serial].update(range(EACH if self._stays_small(serial) else 0))
+        for size in sorted(set[int]().union(*of_each.values())):
             for serial, before in self.chosen.items():
-                if size != before and (size in sizes or serial in in_turn):
+                if size != before and size in of_each[serial]:
                     yield before, size, {**self.chosen, serial: size}
+
+    def _fillings(self, serial: int, bounds: Sequence[int]) -> set[int]:
+        """Return the sizes at which something that is read has as many elements as a bound."""
+        filling = set()
+        for name in self.arrays:
+            growth = self._growth(serial, name)
+            filling |= {bound // growth for bound in bounds if growth > 1 and not bound % growth}
+        return filling
 
     def _stays_small(self, serial: int) -> bool:
         """Tell whether few elements are read with the largest of all sizes that are tried."""
-        return self._elements({**self.chosen, serial: EACH}, "biufOUS") <= _MOST_EACH
+        return self._elements({**self.chosen, serial: EACH}, *self.arrays) <= _MOST_EACH
 
     def indices_for_one_more(self, serial: int) -> int:
         """Return how many more whole numbers are read if one size is larger by 1."""
-        more = {**self.chosen, serial: self.chosen[serial] + 1}
-        return self._elements(more, "iu") - self._elements(self.chosen, "iu")
+        names = (name for name, array in self.arrays.items() if array.dtype.kind in "iu")
+        return self._growth(serial, *names)
 
-    def _elements(self, sizes: Mapping[int, int], kinds: str) -> int:
-        """Return how many elements of some kinds of types are read at sizes."""
-        names = [name for name, array in self.arrays.items() if array.dtype.kind in kinds]
+    def _growth(self, serial: int, *names: str) -> int:
+        """Return how many more elements some of the arrays have if one size is larger by 1."""
+        more = {**self.chosen, serial: self.chosen[serial] + 1}
+        return self._elements(more, *names) - self._elements(self.chosen, *names)
+
+    def _elements(self, sizes: Mapping[int, int], *names: str) -> int:
+        """Return how many elements some of the arrays have at sizes."""
         shapes = [_all_evaluated(self.shapes[name], sizes) for name in names]
         return sum(math.prod(shape) for shape in shapes if shape is not None)
 

@@ -311,8 +311,13 @@ CASES = [
     ),
     *(
         Case(f"{op} (x)", name, [[hit]], [[miss]])
-        for op, odd in (("IsNaN", NAN), ("IsInf", -INF))
-        for name, hit, miss in (("true", odd, 1), ("false", 1, odd))
+        for op, name, hit, miss in (
+            ("IsNaN", "true", NAN, 1),
+            ("IsNaN", "false", 1, NAN),
+            ("IsInf", "of infinity", INF, -INF),
+            ("IsInf", "of negative infinity", -INF, INF),
+            ("IsInf", "false", 1, -INF),
+        )
     ),
     *(
         Case(f"{op} (x, w, K)", name, hit, miss, never=[apart, (2, 2), (5, 5)])
