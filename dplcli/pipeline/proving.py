@@ -8,6 +8,7 @@ smaller as long as they still differ, and becomes the counterexample.
 from __future__ import annotations
 
 import ast
+import gc
 import itertools
 import re
 import time
@@ -228,6 +229,7 @@ class Trier:
             drawn[which] += 1
             wrong = "" if made is None else attempts.on(made)
             useful[which] += attempts.applied - before
+            gc.collect(0)  # models are cycles, and what did not run holds on to a process
             if made is not None and wrong:
                 return replace(_refuted(rule, made, wrong), tried=attempts.tried.lines())
         if not attempts.applied:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from dplcli.catalog.sketch import sketches
+from dplcli.ir import Model
 from dplcli.language import is_op, wildcard
 from dplcli.language.conditions import Condition
 from dplcli.language.replacement import RewriteRule
@@ -20,7 +22,7 @@ from dplcli.onnx_io.convert import RuntimeSchemas
 from dplcli.onnx_io.scratch import model_from_text
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import proving, verifying
-from dplcli.pipeline.catalogs import load_catalog_rules
+from dplcli.pipeline.catalogs import load_catalog_rules, try_catalogs
 from dplcli.pipeline.drawing import DeadEndError
 from dplcli.pipeline.operands import FORMS
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
@@ -115,6 +117,19 @@ def test_judges_a_rule_rightly_at_every_seed(path: Path, seed: int) -> None:
 
 
 # What was tried.
+
+
+def test_graphs_leave_no_garbage(tmp_path: Path) -> None:
+    """Also where a program does not collect garbage, as the command line."""
+    rule_of(tmp_path, 'pattern: "Neg(Neg(x))"', 'replacement: "x"')
+    catalogue = str(tmp_path / "rules.yaml")
+    gc.collect()
+    gc.disable()
+    try:
+        assert {trial.graphs for trial in try_catalogs([catalogue], trials=200)} == {200}
+        assert sum(isinstance(each, Model) for each in gc.get_objects()) < 20
+    finally:
+        gc.enable()
 
 
 def test_tries_every_opset_that_a_rule_claims(tmp_path: Path) -> None:
